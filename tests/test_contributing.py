@@ -15,7 +15,7 @@ PATH = r"(?:[\w.-]+/)*[\w-]*\.?[\w-]+\.(?:py|md|json|js|ts|txt|toml|d\.ts)"
 NAMES_IN_FILE = re.compile(rf"`({PATH})`\s+\(((?:`\w+`(?:,\s+)?)+)\)")
 RECIPES = {
     "Add a command": (
-        r"CheckpointPin\b|checkpoint\.pin\b|pin_checkpoint\b",
+        r"CheckpointPin\b|checkpoint\.pin\b",
         r'hankweave pin\b|"pin"|aside\("pin"',
     ),
     "Add an event": (r"CheckpointPinned\b|checkpoint\.pinned\b", r""),

@@ -26,7 +26,13 @@ from codegen.catalogue import FILES
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import commands
-from hankweave_protocol.commands import COMMANDS
+from hankweave_protocol.commands import (
+    COMMANDS,
+    CheckpointCreate,
+    CheckpointPin,
+    RollbackToCodon,
+    RollbackUndo,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.ids import CodonId, RunId
@@ -105,7 +111,8 @@ def protocol() -> Iterator[str]:
     yield f"error codes: {' '.join(code.value for code in ErrorCode)}"
     for name, command in COMMANDS.members.items():
         marks = " changes" * command.MUTATES + " beyond" * command.BEYOND
-        marks += " during-rollback" * command.DURING_ROLLBACK
+        marks += " during-rollback" * command.DURING_ROLLBACK + " needs-room" * command.NEEDS_ROOM
+        marks += "" if command.AGENTS == "no" else f" agents={command.AGENTS}"
         reply = "null" if command.REPLY is None else command.REPLY.__name__
         yield f"command {name}: {fields(command)} -> {reply}{marks}"
 
@@ -163,10 +170,10 @@ async def test_one_execution_and_what_it_says(tmp_path: Path, golden: GoldenFile
         await idle(client, "codon-failed")
         (execution / "agentRoot" / "private.txt").write_text("x\n")
         (execution / "agentRoot" / "private.txt").chmod(0o600)
-        made = await client.create_checkpoint("by hand")
-        await client.pin_checkpoint(made.sha, "here")
-        await client.roll_back_to_codon(CodonId("one"), "completed")
-        await client.undo()
+        made = await client.send(CheckpointCreate(label="by hand"))
+        await client.send(CheckpointPin(checkpoint_sha=made.sha, name="here", pinned=True))
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="completed"))
+        await client.send(RollbackUndo())
         lock = json.loads((execution / ".hankweave" / "runtime.lock").read_text())
         refused = [await refusal(client, command) for command in REFUSED]
         assert await server.stop() == 0

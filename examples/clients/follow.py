@@ -12,6 +12,7 @@ import anyio
 
 from hankweave_client.client import Client, CommandRefused, connect_to
 from hankweave_client.discovery import NotRunning
+from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent, ServerIdle
 from hankweave_protocol.ids import CodonId
 
@@ -35,7 +36,9 @@ async def follow(client: Client) -> None:
 
 
 async def go_back(client: Client, codon: CodonId) -> None:
-    report = await client.roll_back_to_codon(codon, "end", reason="An example went back.")
+    report = await client.send(
+        RollbackToCodon(codon_id=codon, checkpoint_type="end", reason="An example went back.")
+    )
     counts = report.counts
     changes = f"{counts.added} added, {counts.updated} updated, {counts.removed} removed"
     print(f"back at the end of {codon}: {changes}")

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import overload
 
 import anyio
 import msgspec
@@ -278,16 +278,13 @@ class Client(Calls):
 
     # --- public operations ----------------------------------------------------------------------
 
-    async def send(self, command: CommandData) -> Any:
-        """Send a command and return its reply's data, decoded.
+    @overload
+    async def send(self, command: AnsweredCommand[R]) -> R: ...
 
-        Raises CommandRefused if the server refuses it, and ConnectionLost if the session ended, or
-        the server was restarted, before an answer came.
-        """
-        return msgspec.json.decode(await self._exchange(command))
+    @overload
+    async def send(self, command: CommandData) -> object: ...
 
-    async def ask(self, command: AnsweredCommand[R]) -> R:
-        """Send a command and return its reply's data as a value of the command's reply type."""
+    async def send(self, command: CommandData) -> object:
         return decode_reply(command, bytes(await self._exchange(command)))
 
     def waits_for(self, command_id: CommandId | None) -> bool:

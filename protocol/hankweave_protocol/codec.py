@@ -19,11 +19,9 @@ import msgspec
 
 from hankweave_protocol.commands import (
     COMMANDS,
-    AnsweredCommand,
     Command,
     CommandData,
     EventsQuery,
-    R,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
@@ -136,10 +134,9 @@ def encode_command(command: CommandData, command_id: CommandId) -> bytes:
     return encode(Command(id=command_id, type=command.TYPE, data=command))
 
 
-def decode_reply(command: AnsweredCommand[R], data: bytes) -> R:
-    """Return the data of a command's reply; raise Refused."""
-    reply: R = decode_value(command.REPLY, data)
-    return reply
+def decode_reply(command: CommandData, data: bytes) -> object:
+    """Return the data of a command's reply, None if it has none; raise Refused."""
+    return None if command.REPLY is None else decode_value(command.REPLY, data)
 
 
 def decode_event(line: str | bytes) -> Event:

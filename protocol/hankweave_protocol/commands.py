@@ -1,12 +1,13 @@
 """The commands that a client may send: the fourteen of Hankweave, and those of this server.
 
-Class variables describe a command: `MUTATES` (only a `readandwrite` client may send it), `BEYOND`
-(the same, although it changes nothing: it tells of other executions), `DURING_ROLLBACK` (it is
-executed even during a rollback) and `REPLY`, which an `AnsweredCommand[R]` takes from R.
+A class with a `TYPE` declares a command, and is thereby in `COMMANDS`: its fields, the type of its
+reply, and who may send it and when. The server's dispatch, the client, the tools of agents and the
+reference derive from these declarations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta, field
@@ -44,6 +45,7 @@ from hankweave_protocol.shapes import Registry, Typed, Value
 from hankweave_protocol.state import State
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 MAX_ATTEMPTS = 100
 
@@ -55,18 +57,42 @@ MAX_CHANGES = 500
 """Maximum changes in one reply to `file.pickaxe`."""
 
 
+Examples = tuple[Mapping[str, object], ...]
+
+_AgentAccess = Literal["no", "tools", "rollback", "always"]
+"""When an agent may send a command on its own socket: always, if the hank gives it tools, or if
+these also include the rollback of paths."""
+
+
 class CommandData(Typed):
     """The `data` of a command."""
 
     MUTATES: ClassVar[bool] = True
+    """Only a client with mode `readandwrite` may send it."""
     BEYOND: ClassVar[bool] = False
+    """The same, although it changes nothing: it tells of other executions."""
     DURING_ROLLBACK: ClassVar[bool] = False
+    """It is executed even during a rollback."""
+    NEEDS_ROOM: ClassVar[bool] = False
+    """It is refused while the disk is full. Commands that stop something or free space are not."""
+    AGENTS: ClassVar[_AgentAccess] = "no"
+    EXAMPLES: ClassVar[Examples] = ({},)
+    """The data of examples, as on the wire; the reference shows them."""
     REPLY: ClassVar[type[Any] | None] = None
     """The type of the reply's data; None if the reply has none."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "TYPE" in vars(cls):
+            COMMANDS.add(cls)
 
-class AnsweredCommand(CommandData, Generic[R]):
-    """The `data` of a command whose reply has data, of type R."""
+
+COMMANDS: Registry[CommandData] = Registry()
+"""Every command, in the order of declaration."""
+
+
+class AnsweredCommand(CommandData, Generic[R_co]):
+    """The `data` of a command whose reply has data, of type R_co."""
 
     REPLY: ClassVar[type[Any]]
 
@@ -102,6 +128,14 @@ class CodonStart(CommandData):
     """Start an entry of the plan. A codon that waits for the end of a limit continues."""
 
     TYPE: ClassVar[str] = "codon.start"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "codonId": "review#1",
+            "skipPreCommands": True,
+            "expectedRunId": "1736000000000-abc123-def456",
+        },
+    )
     codon_id: CodonId
     skip_pre_commands: bool = False
     """Do not set up its rig."""
@@ -112,6 +146,8 @@ class CodonNext(AnsweredCommand[CodonChosen]):
     """Start the next codon of the plan."""
 
     TYPE: ClassVar[str] = "codon.next"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"expectedRunId": "1736000000000-abc123-def456"},)
     expected_run_id: RunId | None = None
 
 
@@ -126,6 +162,7 @@ class CodonRedo(AnsweredCommand[CodonChosen]):
     """Run the newest codon again, in a new run; files are not changed."""
 
     TYPE: ClassVar[str] = "codon.redo"
+    NEEDS_ROOM: ClassVar[bool] = True
     expected_run_id: RunId | None = None
 
 
@@ -133,6 +170,7 @@ class CodonForceStop(CommandData):
     """Kill the running codon; it ends as `failed`, and the server becomes idle."""
 
     TYPE: ClassVar[str] = "codon.forceStop"
+    EXAMPLES: ClassVar[Examples] = ({"reason": "It reads the wrong table."},)
     reason: str | None = None
     """The reason, for the journal."""
     expected_run_id: RunId | None = None
@@ -145,6 +183,9 @@ class PermissionAnswer(CommandData, kw_only=True):
     """
 
     TYPE: ClassVar[str] = "permission.answer"
+    EXAMPLES: ClassVar[Examples] = (
+        {"requestId": "5f0c2a91", "decision": "deny", "message": "Push nothing before the review."},
+    )
     request_id: str
     decision: Literal["allow", "deny"]
     """`allow` or `deny`."""
@@ -160,8 +201,17 @@ class ListCheckpoints(AnsweredCommand[CheckpointPage]):
     """List checkpoints, the newest first."""
 
     TYPE: ClassVar[str] = "checkpoint.list"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "runId": "1736000000000-abc123-def456",
+            "kinds": ["completed", "rig-setup"],
+            "limit": 20,
+            "cursor": "6dc2daaed756f492c0b47af2ae68dfc26d827fab",
+        },
+    )
     run_id: RunId | None = None
     """Only those of this run."""
     kinds: tuple[CheckpointKind, ...] | None = None
@@ -178,123 +228,12 @@ class CheckpointCreate(AnsweredCommand[CheckpointRecord]):
     """Take a `manual` checkpoint now."""
 
     TYPE: ClassVar[str] = "checkpoint.create"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"label": "before I edit by hand"},)
     label: Label | None = None
     """Its description; it becomes part of the commit message, without secrets."""
     expected_run_id: RunId | None = None
-
-
-Comparison = Literal["previous", "now"]
-"""What a view is compared with: the preceding checkpoint, or the work tree."""
-
-
-class LookCommand(AnsweredCommand[R]):
-    """A command that only reads: any client may send it, even during a rollback."""
-
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
-
-
-class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
-    """Compare two checkpoints, or without `to` a checkpoint and the work tree."""
-
-    TYPE: ClassVar[str] = "checkpoint.diff"
-    from_sha: str = field(name="from")
-    """The checkpoint to compare: its sha, or a unique prefix."""
-    to_sha: str | None = field(name="to", default=None)
-    """The other checkpoint; by default, the work tree."""
-    paths: tuple[str, ...] | None = None
-    """Files or folders; by default, all."""
-    patch: bool = False
-    limit: Annotated[int, Meta(ge=1)] | None = None
-    cursor: str | None = None
-
-
-class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
-    """Read a file of a checkpoint, or a range of its bytes."""
-
-    TYPE: ClassVar[str] = "checkpoint.readFile"
-    checkpoint_sha: str
-    path: str
-    offset: Annotated[int, Meta(ge=0)] = 0
-    """The first byte."""
-    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
-    """By default, up to the end; an error if that is more than MAX_RANGE."""
-
-
-class FileBlame(LookCommand[BlamedFile], kw_only=True):
-    """Find who has written each line of a file: an agent's call, a person, or the start."""
-
-    TYPE: ClassVar[str] = "file.blame"
-    path: str
-    at: str | None = None
-    """A checkpoint, by its sha or a unique prefix, or a codon, for the end of that; by default, the
-    newest checkpoint."""
-    first: Annotated[int, Meta(ge=1)] = 1
-    """The first line."""
-    last: Annotated[int, Meta(ge=1)] | None = None
-    """The last line; by default, that of the file."""
-    copies: bool = False
-    """Whether lines are also followed into files from which they were copied."""
-
-
-class FileWhy(LookCommand[LineStory], kw_only=True):
-    """Tell how a line came to be: prompt, the model's words, call, change, and later changes."""
-
-    TYPE: ClassVar[str] = "file.why"
-    path: str
-    line: Annotated[int, Meta(ge=1)]
-    """The number of the line, from 1."""
-    at: str | None = None
-    """As in `file.blame`."""
-
-
-class FilePickaxe(LookCommand[TextHistory], kw_only=True):
-    """Find the changes that made a text more or less frequent in a file, as `git log -S` does."""
-
-    TYPE: ClassVar[str] = "file.pickaxe"
-    text: Annotated[str, Meta(min_length=1)]
-    """The text to search for; it may have several lines."""
-    at: str | None = None
-    """The newest checkpoint to search, as in `file.blame`."""
-    everywhere: bool = False
-    """Whether abandoned timelines are searched as well; excludes `at`."""
-    limit: Annotated[int, Meta(ge=1, le=MAX_CHANGES)] = MAX_CHANGES
-    """Maximum number of changes."""
-
-
-class CodonReadResult(LookCommand[ToolOutput]):
-    """Read the whole result of a tool, of which the journal has the beginning."""
-
-    TYPE: ClassVar[str] = "codon.readResult"
-    seq: Annotated[int, Meta(ge=1)]
-    """The `seq` of its `tool.result` event."""
-    offset: Annotated[int, Meta(ge=0)] = 0
-    """The first character; beyond the end, the range is empty."""
-    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] = MAX_RANGE
-    """Maximum number of characters."""
-
-
-class CodonReadPrompt(LookCommand[PromptText]):
-    """Read the prompt of an entry of the plan."""
-
-    TYPE: ClassVar[str] = "codon.readPrompt"
-    codon_id: CodonId
-
-
-class ReplayView(LookCommand[PastView]):
-    """Show a past moment: that of a checkpoint, or that right after an event."""
-
-    TYPE: ClassVar[str] = "replay.view"
-    checkpoint_sha: str | None = None
-    """The checkpoint to show; excludes `seq`."""
-    seq: Annotated[int, Meta(ge=0)] | None = None
-    """Show the moment right after this event; excludes `checkpointSha`."""
-    paths: tuple[str, ...] | None = None
-    compare: tuple[Comparison, ...] = ()
-    """Comparisons to include: with the preceding checkpoint, with the work tree."""
-    limit: Annotated[int, Meta(ge=0)] | None = None
-    """Maximum number of files in one reply; 0 omits the tree."""
-    cursor: str | None = None
 
 
 class CheckpointPin(AnsweredCommand[CheckpointRecord]):
@@ -304,6 +243,10 @@ class CheckpointPin(AnsweredCommand[CheckpointRecord]):
     """
 
     TYPE: ClassVar[str] = "checkpoint.pin"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {"checkpointSha": "6dc2daaed756", "pinned": True, "name": "before the review"},
+    )
     checkpoint_sha: str
     """A full sha, or a prefix that is unique among all checkpoints."""
     pinned: bool
@@ -321,6 +264,15 @@ class StoreGc(AnsweredCommand[GcReport]):
     """
 
     TYPE: ClassVar[str] = "store.gc"
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "dryRun": True,
+            "maxAgeSeconds": 2592000,
+            "maxCount": 500,
+            "maxBytes": 500000000,
+            "kinds": ["safety", "manual"],
+        },
+    )
     dry_run: bool = False
     """Only report what would be pruned."""
     max_age_seconds: Annotated[int, Meta(ge=0, le=LONGEST_AGE_SECONDS)] | None = None
@@ -347,9 +299,148 @@ class StoreFsck(AnsweredCommand[FsckReport]):
     """A git repository or execution directory to search for them; only with `repair`."""
 
 
+Comparison = Literal["previous", "now"]
+"""What a view is compared with: the preceding checkpoint, or the work tree."""
+
+
+class LookCommand(AnsweredCommand[R_co]):
+    """A command that only reads: any client may send it, even during a rollback."""
+
+    MUTATES: ClassVar[bool] = False
+    DURING_ROLLBACK: ClassVar[bool] = True
+
+
+class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
+    """Compare two checkpoints, or without `to` a checkpoint and the work tree."""
+
+    TYPE: ClassVar[str] = "checkpoint.diff"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    EXAMPLES: ClassVar[Examples] = (
+        {"from": "d3bcdb658ffe", "to": "6dc2daaed756", "paths": ["notes"], "patch": True},
+    )
+    from_sha: str = field(name="from")
+    """The checkpoint to compare: its sha, or a unique prefix."""
+    to_sha: str | None = field(name="to", default=None)
+    """The other checkpoint; by default, the work tree."""
+    paths: tuple[str, ...] | None = None
+    """Files or folders; by default, all."""
+    patch: bool = False
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    cursor: str | None = None
+
+
+class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
+    """Read a file of a checkpoint, or a range of its bytes."""
+
+    TYPE: ClassVar[str] = "checkpoint.readFile"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "checkpointSha": "6dc2daaed756",
+            "path": "notes/observations.md",
+            "offset": 1048576,
+            "length": 524288,
+        },
+    )
+    checkpoint_sha: str
+    path: str
+    offset: Annotated[int, Meta(ge=0)] = 0
+    """The first byte."""
+    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
+    """By default, up to the end; an error if that is more than MAX_RANGE."""
+
+
+class FileBlame(LookCommand[BlamedFile], kw_only=True):
+    """Find who has written each line of a file: an agent's call, a person, or the start."""
+
+    TYPE: ClassVar[str] = "file.blame"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    EXAMPLES: ClassVar[Examples] = ({"path": "src/records.py", "first": 10, "last": 40},)
+    path: str
+    at: str | None = None
+    """A checkpoint, by its sha or a unique prefix, or a codon, for the end of that; by default, the
+    newest checkpoint."""
+    first: Annotated[int, Meta(ge=1)] = 1
+    """The first line."""
+    last: Annotated[int, Meta(ge=1)] | None = None
+    """The last line; by default, that of the file."""
+    copies: bool = False
+    """Whether lines are also followed into files from which they were copied."""
+
+
+class FileWhy(LookCommand[LineStory], kw_only=True):
+    """Tell how a line came to be: prompt, the model's words, call, change, and later changes."""
+
+    TYPE: ClassVar[str] = "file.why"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    EXAMPLES: ClassVar[Examples] = ({"path": "src/records.py", "line": 13},)
+    path: str
+    line: Annotated[int, Meta(ge=1)]
+    """The number of the line, from 1."""
+    at: str | None = None
+    """As in `file.blame`."""
+
+
+class FilePickaxe(LookCommand[TextHistory], kw_only=True):
+    """Find the changes that made a text more or less frequent in a file, as `git log -S` does."""
+
+    TYPE: ClassVar[str] = "file.pickaxe"
+    EXAMPLES: ClassVar[Examples] = ({"text": "def parse_date", "limit": 20},)
+    text: Annotated[str, Meta(min_length=1)]
+    """The text to search for; it may have several lines."""
+    at: str | None = None
+    """The newest checkpoint to search, as in `file.blame`."""
+    everywhere: bool = False
+    """Whether abandoned timelines are searched as well; excludes `at`."""
+    limit: Annotated[int, Meta(ge=1, le=MAX_CHANGES)] = MAX_CHANGES
+    """Maximum number of changes."""
+
+
+class CodonReadResult(LookCommand[ToolOutput]):
+    """Read the whole result of a tool, of which the journal has the beginning."""
+
+    TYPE: ClassVar[str] = "codon.readResult"
+    EXAMPLES: ClassVar[Examples] = ({"seq": 117, "length": 200000},)
+    seq: Annotated[int, Meta(ge=1)]
+    """The `seq` of its `tool.result` event."""
+    offset: Annotated[int, Meta(ge=0)] = 0
+    """The first character; beyond the end, the range is empty."""
+    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] = MAX_RANGE
+    """Maximum number of characters."""
+
+
+class CodonReadPrompt(LookCommand[PromptText]):
+    """Read the prompt of an entry of the plan."""
+
+    TYPE: ClassVar[str] = "codon.readPrompt"
+    EXAMPLES: ClassVar[Examples] = ({"codonId": "review#0"},)
+    codon_id: CodonId
+
+
+class ReplayView(LookCommand[PastView]):
+    """Show a past moment: that of a checkpoint, or that right after an event."""
+
+    TYPE: ClassVar[str] = "replay.view"
+    AGENTS: ClassVar[_AgentAccess] = "tools"
+    EXAMPLES: ClassVar[Examples] = (
+        {"seq": 117, "paths": ["notes", "reports/review-0.json"], "compare": ["previous"]},
+    )
+    checkpoint_sha: str | None = None
+    """The checkpoint to show; excludes `seq`."""
+    seq: Annotated[int, Meta(ge=0)] | None = None
+    """Show the moment right after this event; excludes `checkpointSha`."""
+    paths: tuple[str, ...] | None = None
+    compare: tuple[Comparison, ...] = ()
+    """Comparisons to include: with the preceding checkpoint, with the work tree."""
+    limit: Annotated[int, Meta(ge=0)] | None = None
+    """Maximum number of files in one reply; 0 omits the tree."""
+    cursor: str | None = None
+
+
 class RollbackCommand(AnsweredCommand[RollbackReport], kw_only=True):
     """The fields that the three rollback commands share."""
 
+    NEEDS_ROOM: ClassVar[bool] = True
     auto_restart: bool = False
     on_running: OnRunning = "refuse"
     paths: Paths | None = None
@@ -366,6 +457,17 @@ class RollbackToCheckpoint(RollbackCommand, kw_only=True):
     """Roll back to a commit: a full sha, or a prefix that is unique among all checkpoints."""
 
     TYPE: ClassVar[str] = "rollback.toCheckpoint"
+    AGENTS: ClassVar[_AgentAccess] = "rollback"
+    EXAMPLES: ClassVar[Examples] = (
+        {"autoRestart": True, "onRunning": "stop", "checkpointSha": "6dc2daaed756"},
+        {
+            "onRunning": "pause",
+            "paths": ["notes", "reports/review-0.json"],
+            "keepEdits": True,
+            "reason": "The review read the wrong table.",
+            "checkpointSha": "6dc2daaed756",
+        },
+    )
     checkpoint_sha: str
 
 
@@ -376,6 +478,13 @@ class RollbackToCodon(RollbackCommand, kw_only=True):
     """
 
     TYPE: ClassVar[str] = "rollback.toCodon"
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "expectedRunId": "1736000000000-abc123-def456",
+            "codonId": "review#0",
+            "checkpointType": "start",
+        },
+    )
     codon_id: CodonId
     checkpoint_type: CodonCheckpointType
     """Which checkpoint of the codon: its kind, or `beginning`, `start` or `end`."""
@@ -391,12 +500,17 @@ class RollbackToLastSuccess(RollbackCommand, kw_only=True):
     """
 
     TYPE: ClassVar[str] = "rollback.toLastSuccess"
+    EXAMPLES: ClassVar[Examples] = ({"rewindMemory": True},)
 
 
 class RollbackUndo(AnsweredCommand[RollbackReport]):
     """Undo the last rollback: restore the files and the position in the plan."""
 
     TYPE: ClassVar[str] = "rollback.undo"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {"keepEdits": True, "expectedRunId": "1736000300000-0a1b2c-3d4e5f"},
+    )
     on_running: OnRunning = "refuse"
     keep_edits: bool = False
     reason: str | None = None
@@ -407,6 +521,8 @@ class RollbackRedo(AnsweredCommand[RollbackReport]):
     """Redo the rollback that was undone last."""
 
     TYPE: ClassVar[str] = "rollback.redo"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"onRunning": "stop", "reason": "It was right after all."},)
     on_running: OnRunning = "refuse"
     keep_edits: bool = False
     reason: str | None = None
@@ -421,6 +537,10 @@ class RollbackPreview(AnsweredCommand[RollbackReport]):
 
     TYPE: ClassVar[str] = "rollback.preview"
     MUTATES: ClassVar[bool] = False
+    EXAMPLES: ClassVar[Examples] = (
+        {"codonId": "review#0", "checkpointType": "rig-setup"},
+        {"direction": "undo", "keepEdits": True, "patch": True},
+    )
     checkpoint_sha: str | None = None
     codon_id: CodonId | None = None
     checkpoint_type: CodonCheckpointType | None = None
@@ -438,6 +558,10 @@ class ExecutionBranch(AnsweredCommand[BranchMade], kw_only=True):
     """Create a new execution from a checkpoint; this one is not changed."""
 
     TYPE: ClassVar[str] = "execution.branch"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {"checkpointSha": "6dc2daaed756", "path": "/home/ann/executions/another-way"},
+    )
     checkpoint_sha: str
     """A full sha, or a prefix that is unique among all checkpoints."""
     path: str | None = None
@@ -452,6 +576,19 @@ class ExplorationStart(AnsweredCommand[Exploration], kw_only=True):
     """
 
     TYPE: ClassVar[str] = "exploration.start"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "codonId": "research",
+            "variants": [
+                {"name": "short", "promptText": "Answer in one paragraph."},
+                {"name": "long", "promptText": "Answer in depth, with sources.", "model": "opus"},
+            ],
+            "score": "python3 score.py notes/answer.md",
+            "parallel": 2,
+            "maxDollars": 4.0,
+        },
+    )
     checkpoint_sha: str | None = None
     """A full sha, or a prefix that is unique; by default, the newest checkpoint of the thread."""
     codon_id: CodonId | None = None
@@ -490,6 +627,7 @@ class ExplorationShow(LookCommand[Exploration]):
     """Show one exploration with its attempts."""
 
     TYPE: ClassVar[str] = "exploration.show"
+    EXAMPLES: ClassVar[Examples] = ({"explorationId": "5d1f0a"},)
     exploration_id: str | None = None
     """By default, the newest."""
 
@@ -498,6 +636,9 @@ class ExplorationCompare(LookCommand[DiffPage], kw_only=True):
     """Compare the results of two attempts, or that of one with where it began."""
 
     TYPE: ClassVar[str] = "exploration.compare"
+    EXAMPLES: ClassVar[Examples] = (
+        {"attemptId": "5d1f0a-1", "otherId": "5d1f0a-2", "patch": True},
+    )
     attempt_id: str
     other_id: str | None = None
     """The other attempt; by default, the checkpoint where the attempt began."""
@@ -516,6 +657,8 @@ class ExplorationAdopt(AnsweredCommand[RollbackReport], kw_only=True):
     """
 
     TYPE: ClassVar[str] = "exploration.adopt"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"attemptId": "5d1f0a-2", "preview": True},)
     attempt_id: str
     paths: Paths | None = None
     preview: bool = False
@@ -540,6 +683,7 @@ class ExplorationDiscard(AnsweredCommand[Exploration]):
     """
 
     TYPE: ClassVar[str] = "exploration.discard"
+    EXAMPLES: ClassVar[Examples] = ({"explorationId": "5d1f0a"},)
     exploration_id: str
     attempt_id: str | None = None
     """Only this attempt."""
@@ -556,6 +700,10 @@ class BisectStart(AnsweredCommand[BisectionBegun], kw_only=True):
     """
 
     TYPE: ClassVar[str] = "bisect.start"
+    NEEDS_ROOM: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {"command": "python -m pytest -q tests", "good": "build", "parallel": 2},
+    )
     command: Annotated[str, Meta(min_length=1)]
     """A shell command line."""
     good: str | None = None
@@ -579,6 +727,7 @@ class Ping(CommandData):
     """Send `pong` to the sender."""
 
     TYPE: ClassVar[str] = "ping"
+    AGENTS: ClassVar[_AgentAccess] = "always"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
@@ -595,6 +744,7 @@ class HistorySync(CommandData):
     TYPE: ClassVar[str] = "history.sync"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"sinceSeq": 100},)
     since_seq: Annotated[int, Meta(ge=0)] = 0
     """Only events after this one."""
 
@@ -612,6 +762,13 @@ class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     TYPE: ClassVar[str] = "events.query"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "types": ["codon.completed", "rollback.completed"],
+            "since": "2025-01-04T12:00:00.000Z",
+            "count": True,
+        },
+    )
     types: tuple[str, ...] | None = None
     """Only events of these types."""
     codon_id: CodonId | None = None
@@ -650,6 +807,7 @@ class GetServerStatus(AnsweredCommand[ServerStatus]):
     """Return the server's problems, lock, sizes and settings."""
 
     TYPE: ClassVar[str] = "server.status"
+    AGENTS: ClassVar[_AgentAccess] = "always"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
@@ -662,6 +820,7 @@ class ExecutionsList(LookCommand[ExecutionPage]):
 
     TYPE: ClassVar[str] = "executions.list"
     BEYOND: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"search": "quakes", "limit": 50},)
     search: Annotated[str, Meta(max_length=200)] = ""
     """Only those with each of these words in their hank, path, data or codon."""
     map_path: str | None = None
@@ -682,6 +841,7 @@ class GetExecutionAddress(LookCommand[ExecutionAddress], kw_only=True):
 
     TYPE: ClassVar[str] = "executions.address"
     BEYOND: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"executionPath": "/home/ann/projects/quakes"},)
     execution_path: str
     """A path that `executions.list` has returned."""
 
@@ -691,6 +851,7 @@ class ServerShutdown(CommandData):
 
     TYPE: ClassVar[str] = "server.shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"reason": "end of the day"},)
     reason: str = "client request"
     """The reason, for the journal."""
 
@@ -700,53 +861,6 @@ class ServerForceShutdown(CommandData):
 
     TYPE: ClassVar[str] = "server.force_shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"reason": "the disk is on fire"},)
     reason: str = "client force request"
     """The reason, for the log."""
-
-
-COMMANDS: Registry[CommandData] = Registry(
-    CodonStart,
-    CodonNext,
-    CodonSkip,
-    CodonRedo,
-    CodonForceStop,
-    PermissionAnswer,
-    ListCheckpoints,
-    CheckpointCreate,
-    CheckpointPin,
-    StoreGc,
-    StoreFsck,
-    CheckpointDiff,
-    CheckpointReadFile,
-    FileBlame,
-    FileWhy,
-    FilePickaxe,
-    CodonReadResult,
-    CodonReadPrompt,
-    ReplayView,
-    RollbackToCheckpoint,
-    RollbackToCodon,
-    RollbackToLastSuccess,
-    RollbackUndo,
-    RollbackRedo,
-    RollbackPreview,
-    ExecutionBranch,
-    ExplorationStart,
-    ExplorationList,
-    ExplorationShow,
-    ExplorationCompare,
-    ExplorationAdopt,
-    ExplorationDiscard,
-    BisectStart,
-    BisectStop,
-    Ping,
-    PingBroadcast,
-    HistorySync,
-    EventsQuery,
-    GetState,
-    GetServerStatus,
-    ExecutionsList,
-    GetExecutionAddress,
-    ServerShutdown,
-    ServerForceShutdown,
-)

@@ -53,9 +53,14 @@ class Registry(Generic[T]):
     """The members of one typed union, found by their `TYPE`."""
 
     def __init__(self, *members: type[T]) -> None:
-        self.members: dict[str, type[T]] = {member.TYPE: member for member in members}
-        if len(self.members) != len(members):
-            raise ValueError("two members of a union share a type")
+        self.members: dict[str, type[T]] = {}
+        for member in members:
+            self.add(member)
+
+    def add(self, member: type[T]) -> None:
+        """Add a member; raise ValueError if another one has its type."""
+        if self.members.setdefault(member.TYPE, member) is not member:
+            raise ValueError(f"two members of a union share a type: {member.TYPE}")
 
     def get(self, type_name: str) -> type[T] | None:
         return self.members.get(type_name)

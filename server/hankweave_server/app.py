@@ -32,14 +32,14 @@ from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
 from hankweave_server.api.answers import Answers
 from hankweave_server.api.caller import Caller
-from hankweave_server.api.control import Branches, Control
+from hankweave_server.api.control import Branches, Control, Searches
 from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.executions import Executions
 from hankweave_server.api.explorations import Explorer
-from hankweave_server.api.inspect import Inspect, Queries
+from hankweave_server.api.inspect import Inspect, Pings, Queries
 from hankweave_server.api.lookup import Sources
-from hankweave_server.api.maintenance import Store
-from hankweave_server.api.past import Looks
+from hankweave_server.api.maintenance import StoreMaintenance
+from hankweave_server.api.past import PastReader
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
@@ -236,24 +236,24 @@ class App:
     def _dispatcher(self, stop: Callable[[str], None], kill: Callable[[str], None]) -> Dispatch:
         opened, ledger = self._opened, self._opened.ledger
         sources = self._sources()
-        rollbacks, looks = Rollbacks(self.ctx, self.rollback), Looks(sources)
-        return Dispatch(
-            self.ctx,
-            control=Control(self.ctx, self.runner, stop=stop, kill=kill),
-            rollbacks=rollbacks,
-            inspect=Inspect(self.ctx, self.status),
-            queries=Queries(ledger, opened.clock),
-            looks=looks,
-            answers=Answers(opened.layout, sources),
-            store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
-            branches=Branches(self.ctx, self.branching),
-            bisections=self.bisections,
-            explorer=Explorer(self.ctx, self.runner, self.explorations, rollbacks, looks),
-            executions=self._executions(),
-            space=ledger.space,
-            quiet=self.quiet,
-            broadcast=self._broadcast,
+        rollbacks, past = Rollbacks(self.ctx, self.rollback), PastReader(sources)
+        handlers = (
+            Control(self.ctx, self.runner, stop=stop, kill=kill),
+            rollbacks,
+            Inspect(self.ctx, self.status),
+            Queries(ledger, opened.clock),
+            past,
+            Answers(opened.layout, sources),
+            StoreMaintenance(
+                opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing
+            ),
+            Branches(self.ctx, self.branching),
+            Searches(self.bisections),
+            Explorer(self.ctx, self.runner, self.explorations, rollbacks, past),
+            self._executions(),
+            Pings(self.ctx.now_text, self._broadcast),
         )
+        return Dispatch(self.ctx, handlers, space=ledger.space, quiet=self.quiet)
 
     def _executions(self) -> Executions:
         settings = self._opened.settings

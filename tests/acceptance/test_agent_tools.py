@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from hankweave_protocol.commands import CodonNext, GetState
 from hankweave_protocol.events import (
     CheckpointRollback,
     CodonStartedEvent,
@@ -245,11 +246,11 @@ async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> 
         running_server(hank, None, execution, "--no-autostart", env=CONFINED) as server,
         server.client(since_seq=0) as client,
     ):
-        await client.next_codon()
+        await client.send(CodonNext())
         await appears(out / "ready")
         (out / "edited").touch()
         await idle(client)
-        assert len((await client.state()).runs) == 1
+        assert len((await client.send(GetState())).runs) == 1
 
     answer = json.loads((out / "answer.json").read_text())
     assert answer["a"] == "good"

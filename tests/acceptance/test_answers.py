@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
 
+@pytest.mark.command("file.blame", "file.why", "file.pickaxe")
 async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Path) -> None:
     """The answers name codon, call and checkpoint; what does not exist is refused at its place."""
     hank = write_hank(
@@ -25,28 +27,28 @@ async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Pat
         server.client() as client,
     ):
         await idle(client)
-        found = await client.blame(path="a.txt")
+        found = await client.send(FileBlame(path="a.txt"))
         assert (found.path, found.lines, found.next_line) == ("a.txt", 2, None)
         assert [(each.from_line, each.to_line, each.codon_id) for each in found.ranges] == [
             (1, 1, "one"),
             (2, 2, "two"),
         ]
         assert {(each.by, each.call) for each in found.ranges} == {("agent", "Write a.txt")}
-        (part,) = (await client.blame(path="a.txt", first=2, last=2)).ranges
+        (part,) = (await client.send(FileBlame(path="a.txt", first=2, last=2))).ranges
         assert part == found.ranges[1]
-        (before,) = (await client.blame(path="a.txt", at="one")).ranges
+        (before,) = (await client.send(FileBlame(path="a.txt", at="one"))).ranges
         assert (before.to_line, before.codon_id) == (2, "one")
 
-        story = await client.why(path="a.txt", line=1)
+        story = await client.send(FileWhy(path="a.txt", line=1))
         assert (story.text, story.author.codon_id) == ("one", "one")
         assert "+one" in story.patch
         assert [each.codon_id for each in story.later] == ["two"]
 
-        history = await client.pickaxe(text="second")
+        history = await client.send(FilePickaxe(text="second"))
         (change,) = history.changes
         assert (change.before, change.after, change.codon_id) == (0, 1, "two")
-        assert (await client.pickaxe(text="two", limit=1)).has_more
-        everywhere = await client.pickaxe(text="two", everywhere=True)
+        assert (await client.send(FilePickaxe(text="two", limit=1))).has_more
+        everywhere = await client.send(FilePickaxe(text="two", everywhere=True))
         assert [each.after for each in everywhere.changes] == [0, 1]
 
         for wrong, code, place in (
@@ -56,7 +58,7 @@ async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Pat
             ({"path": "a.txt", "first": 3}, "INVALID_COMMAND", "$.data"),
         ):
             with pytest.raises(CommandRefused) as refused:
-                await client.blame(**wrong)
+                await client.send(FileBlame(**wrong))
 
             assert (refused.value.code, refused.value.path) == (code, place)
 

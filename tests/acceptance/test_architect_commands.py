@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
+from hankweave_protocol.commands import CheckpointCreate
 from hankweave_server.architect import CheckpointManager
 from support import command_line
 from support.running_server import environment, journal, running_server, state, tree
@@ -209,7 +210,7 @@ async def test_a_number_that_several_steps_have_is_not_guessed(left: Path) -> No
         made = []
         for text in ("first", "second"):
             (left / "agentRoot" / "d.txt").write_text(text)
-            made.append((await client.create_checkpoint(f"{STEP}step-2 -- {text}")).sha)
+            made.append((await client.send(CheckpointCreate(label=f"{STEP}step-2 -- {text}"))).sha)
 
         words = ("rollback", "--to-step", "2", "-e", str(left))
         done = await anyio.to_thread.run_sync(partial(hankweave, *words, code=1))

@@ -12,13 +12,14 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_protocol import codec
-from hankweave_protocol.commands import EventsQuery
+from hankweave_protocol.commands import CheckpointCreate, EventsQuery
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import EventsPage
@@ -56,7 +57,7 @@ async def walk(client: Client, query: EventsQuery, limit: int) -> list[bytes]:
     found: list[bytes] = []
     fields: dict[str, Any] = {name: getattr(query, name) for name in query.__struct_fields__}
     while True:
-        page = await client.query_events(**{**fields, "limit": limit})
+        page = await client.send(EventsQuery(**{**fields, "limit": limit}))
         items = page.events
         assert items is not None
         assert len(items) <= limit
@@ -67,6 +68,7 @@ async def walk(client: Client, query: EventsQuery, limit: int) -> list[bytes]:
         fields["cursor"] = page.cursor
 
 
+@pytest.mark.command("events.query")
 async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: Path) -> None:
     """Pages from the server and the output from the journal's file are the same, line for line."""
     async with after_the_plan(tmp_path) as (server, client):
@@ -83,12 +85,12 @@ async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: P
 async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
     """The result has the events that name the command's id, and all their consequences."""
     async with after_the_plan(tmp_path) as (_, client):
-        await client.create_checkpoint("before lunch")
-        found = await client.query_events(types=("state.transition",), text="before lunch")
+        await client.send(CheckpointCreate(label="before lunch"))
+        found = await client.send(EventsQuery(types=("state.transition",), text="before lunch"))
         (record,) = map(codec.decode_event, map(bytes, found.events or ()))
         (command_id,) = record.causes
-        direct = await client.query_events(caused_by=command_id)
-        all_of_it = await client.query_events(descendants_of=command_id)
+        direct = await client.send(EventsQuery(caused_by=command_id))
+        all_of_it = await client.send(EventsQuery(descendants_of=command_id))
         assert record.seq in _seqs(direct)
         assert set(_seqs(direct)) <= set(_seqs(all_of_it))
 
@@ -102,7 +104,9 @@ async def test_a_viewer_may_ask(tmp_path: Path) -> None:
         async with connect(url, token=token) as viewer:
             assert viewer.mode == "readonly"
             asked = {"types": ("codon.completed",)}
-            assert await viewer.query_events(**asked) == await client.query_events(**asked)
+            assert await viewer.send(EventsQuery(**asked)) == await client.send(
+                EventsQuery(**asked)
+            )
 
         assert len(journal(server.execution)) == before
 
@@ -170,7 +174,7 @@ async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
                 while text.count("\n") < len(past):
                     text += (await following.stdout.receive()).decode()
 
-                await client.create_checkpoint("now")
+                await client.send(CheckpointCreate(label="now"))
                 now = await transitions(client)
                 while text.count("\n") < len(now):
                     text += (await following.stdout.receive()).decode()
@@ -183,7 +187,7 @@ async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
 
 async def transitions(client: Client) -> list[int]:
     """Return the seqs of all changes of the state."""
-    return _seqs(await client.query_events(types=("state.transition",)))
+    return _seqs(await client.send(EventsQuery(types=("state.transition",))))
 
 
 def _seqs(page: EventsPage) -> list[int]:

@@ -19,6 +19,17 @@ from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointPin,
+    ExecutionBranch,
+    GetServerStatus,
+    ListCheckpoints,
+    ReplayView,
+    RollbackToCheckpoint,
+    RollbackToLastSuccess,
+    ServerShutdown,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     AssistantAction,
@@ -90,7 +101,7 @@ async def a_past(
 
 
 async def all_of(client: Client) -> tuple[CheckpointRecord, ...]:
-    return (await client.list_checkpoints()).checkpoints
+    return (await client.send(ListCheckpoints())).checkpoints
 
 
 async def the(client: Client, kind: str, codon_id: str | None) -> CheckpointRecord:
@@ -116,6 +127,7 @@ def settled(execution: Path) -> dict[str, bytes]:
 # --- contents and origin --------------------------------------------------------------------------
 
 
+@pytest.mark.command("execution.branch")
 @pytest.mark.story("A branch holds exactly the files of its checkpoint and runs at once.")
 async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: Path) -> None:
     """Files, links, permissions and empty folders are the checkpoint's.
@@ -124,9 +136,11 @@ async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: 
     """
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
-        await client.roll_back_to_checkpoint(one.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha))
         wanted = contents(server.execution / "agentRoot")
-        made = await client.branch(one.sha, path=str(tmp_path / "branch"))
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch"))
+        )
 
     branch = tmp_path / "branch"
     assert made.execution_path == str(branch)
@@ -150,8 +164,13 @@ async def test_the_original_is_untouched(tmp_path: Path) -> None:
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
         await at_rest(server.execution)
-        before, seq = settled(server.execution), (await client.status()).last_event_seq
-        made = await client.branch(two.sha, path=str(tmp_path / "branch"))
+        before, seq = (
+            settled(server.execution),
+            (await client.send(GetServerStatus())).last_event_seq,
+        )
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=two.sha, path=str(tmp_path / "branch"))
+        )
         assert settled(server.execution) == before
 
     (event,) = [e for e in journal(tmp_path / "original") if e.type == "execution.branched"]
@@ -169,7 +188,9 @@ async def test_a_branch_knows_where_it_comes_from(tmp_path: Path) -> None:
     """
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
-        made = await client.branch(two.sha, path=str(tmp_path / "branch"))
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=two.sha, path=str(tmp_path / "branch"))
+        )
 
     branch = tmp_path / "branch"
     events = journal(branch)
@@ -202,16 +223,16 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
         server.client(since_seq=0) as client,
     ):
         await idle(client, "codon-failed")
-        await client.create_checkpoint("by hand")
-        await client.roll_back_to_last_success()
+        await client.send(CheckpointCreate(label="by hand"))
+        await client.send(RollbackToLastSuccess())
         known = await all_of(client)
         assert {each.kind for each in known} >= {
             *("initial", "rig-setup", "completed", "error", "manual", "safety")
         }
         for number, record in enumerate(known):
             branch = tmp_path / f"branch-{number}"
-            made = await client.branch(record.sha, path=str(branch))
-            await client.roll_back_to_checkpoint(record.sha)
+            made = await client.send(ExecutionBranch(checkpoint_sha=record.sha, path=str(branch)))
+            await client.send(RollbackToCheckpoint(checkpoint_sha=record.sha))
             there, here = state(branch), state(server.execution)
             label = f"{record.kind}:{record.coordinate.codon_id}"
             assert next_codon(there) == next_codon(here), label
@@ -233,7 +254,7 @@ async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: P
         one = await the(client, "completed", "one")
         branches = [tmp_path / name for name in ("first", "second")]
         for branch in branches:
-            await client.branch(one.sha, path=str(branch))
+            await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(branch)))
 
     sessions = tree(tmp_path / "original" / ".hankweave" / "sessions")
     for branch in branches:
@@ -253,7 +274,7 @@ async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
     """A branch of a store without the session snapshots says so, and can still be served."""
     async with a_past(tmp_path, codon("one", SAYS), codon("two", SAYS)) as (_, client):
         one = await the(client, "completed", "one")
-        await client.branch(one.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
 
     GitWitness(tmp_path / "branch").run("update-ref", "-d", "refs/hankweave/memory")
     done = await served_to_the_end(tmp_path / "branch")
@@ -269,7 +290,7 @@ async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None
     """
     async with a_past(tmp_path) as (_, client):
         rig = await the(client, "rig-setup", "two")
-        await client.branch(rig.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=rig.sha, path=str(tmp_path / "branch")))
 
     branch = tmp_path / "branch"
     left = state(branch).runs[1].codons[-1]
@@ -286,9 +307,9 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
     """
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
-        await client.pin_checkpoint(two.sha, pinned=True, name="here")
+        await client.send(CheckpointPin(checkpoint_sha=two.sha, pinned=True, name="here"))
         wanted = GitWitness(server.execution).run("rev-list", two.sha).split()
-        await client.branch(two.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=two.sha, path=str(tmp_path / "branch")))
         git = GitWitness(tmp_path / "branch")
         git.assert_sound()
         assert git.run("rev-list", "--branches", "HEAD").split() == wanted
@@ -306,7 +327,7 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
         pinned = next(each for each in listed if each.sha == two.sha)
         assert (pinned.pinned, pinned.name) == (True, "here")
         one = await the(client, "completed", "one")
-        report = await client.roll_back_to_checkpoint(one.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha))
         assert [file.path for file in report.removed]
         assert not (branch / "agentRoot" / "two.txt").exists()
 
@@ -321,7 +342,7 @@ async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path:
     """
     async with a_past(tmp_path) as (_, client):
         two = await the(client, "completed", "two")
-        await client.branch(two.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=two.sha, path=str(tmp_path / "branch")))
 
     branch = tmp_path / "branch"
     *past, first_run = journal(branch)
@@ -330,7 +351,7 @@ async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path:
         async with running_server_of(branch, "--no-autostart") as (server, client):
             listed = next(each for each in await all_of(client) if each.sha == two.sha)
             assert listed.coordinate.event_seq == past[-1].seq
-            view = await client.replay(two.sha)
+            view = await client.send(ReplayView(checkpoint_sha=two.sha))
             assert view.coordinate == listed.coordinate
             assert view.state == fold(past)
             assert "two.txt" in {file.path for file in view.tree}
@@ -341,13 +362,15 @@ async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> Non
     """The tree of executions can be followed in both directions, by origin and by branched."""
     async with a_past(tmp_path) as (_, client):
         one = await the(client, "completed", "one")
-        await client.branch(one.sha, path=str(tmp_path / "first"))
+        await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "first")))
 
     async with running_server_of(tmp_path / "first") as (_, client):
         await idle(client)
         two = await the(client, "completed", "two")
-        await client.branch(two.sha, path=str(tmp_path / "second"))
-        again = await client.branch(one.sha, path=str(tmp_path / "third"))
+        await client.send(ExecutionBranch(checkpoint_sha=two.sha, path=str(tmp_path / "second")))
+        again = await client.send(
+            ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "third"))
+        )
 
     assert next_codon(state(tmp_path / "second")) == "three"
     assert (next_codon(state(tmp_path / "third")), again.run_id) == (
@@ -375,7 +398,7 @@ async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
         await started(client, "two")
         await appears(server.execution / "agentRoot" / "two.txt")
         one = await the(client, "completed", "one")
-        await client.branch(one.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
         assert not (tmp_path / "branch" / "agentRoot" / "two.txt").exists()
         gate.touch()
         await idle(client)
@@ -395,7 +418,7 @@ async def test_the_data_is_linked_as_in_the_original(
     (data / "rows.csv").write_text("1,2\n")
     async with a_past(tmp_path, data=data, options=options) as (_, client):
         one = await the(client, "completed", "one")
-        await client.branch(one.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
 
     source = tmp_path / "branch" / "read_only_data_source"
     assert (source / "rows.csv").read_text() == "1,2\n"
@@ -419,7 +442,9 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
     assert (await anyio.to_thread.run_sync(partial(hankweave, *words, **place))).returncode == 0
     (original,) = root.iterdir()
     async with running_server_of(original) as (_, client):
-        made = await client.branch((await the(client, "completed", "one")).sha)
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=(await the(client, "completed", "one")).sha)
+        )
 
     branch = Path(made.execution_path)
     assert branch.parent == root
@@ -442,7 +467,7 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: P
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     async with a_past(tmp_path) as (server, client):
         sha = (await the(client, "completed", "one")).sha
-        await client.branch(sha, path=str(tmp_path / "other"))
+        await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "other")))
         places = {
             "relative/path": "absolute",
             "": "absolute",
@@ -459,10 +484,10 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: P
             str(tmp_path / ("x" * 300)): "cannot be",
             f"{tmp_path}/nul\0": "absolute",
         }
-        before, seq = _everything(tmp_path), (await client.status()).last_event_seq
+        before, seq = _everything(tmp_path), (await client.send(GetServerStatus())).last_event_seq
         for place, words in places.items():
             with pytest.raises(CommandRefused, match=words) as refused:
-                await client.branch(sha, path=place)
+                await client.send(ExecutionBranch(checkpoint_sha=sha, path=place))
 
             assert refused.value.code == ErrorCode.INVALID_PATH, place
             assert refused.value.path == "$.data.path"
@@ -473,17 +498,19 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: P
             ("", ErrorCode.CHECKPOINT_NOT_FOUND),
         ):
             with pytest.raises(CommandRefused) as refused:
-                await client.branch(wrong, path=str(tmp_path / "branch"))
+                await client.send(
+                    ExecutionBranch(checkpoint_sha=wrong, path=str(tmp_path / "branch"))
+                )
 
             assert (refused.value.code, refused.value.path) == (code, "$.data.checkpointSha")
 
         with pytest.raises(CommandRefused) as refused:
-            await client.branch(sha, expected_run_id="another")  # type: ignore[arg-type]
+            await client.send(ExecutionBranch(checkpoint_sha=sha, expected_run_id="another"))  # type: ignore[arg-type]
 
         assert refused.value.code == ErrorCode.STALE_RUN
-        assert (await client.status()).last_event_seq == seq
+        assert (await client.send(GetServerStatus())).last_event_seq == seq
         assert _everything(tmp_path) == before
-        await client.branch(sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "branch")))
 
 
 async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
@@ -492,7 +519,7 @@ async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
         sha = (await the(client, "completed", "one")).sha
         before = _everything(tmp_path)
         with pytest.raises(CommandRefused, match="0 are free") as refused:
-            await client.branch(sha, path="/proc/branch")
+            await client.send(ExecutionBranch(checkpoint_sha=sha, path="/proc/branch"))
 
         assert (refused.value.code, refused.value.path) == (
             ErrorCode.INSUFFICIENT_SPACE,
@@ -509,7 +536,9 @@ async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         async with connect(url, token=token, mode="readonly") as viewer:
             with pytest.raises(CommandRefused) as refused:
-                await viewer.branch(sha, path=str(tmp_path / "branch"))
+                await viewer.send(
+                    ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "branch"))
+                )
 
         assert refused.value.code == ErrorCode.INSUFFICIENT_PERMISSIONS
         assert not (tmp_path / "branch").exists()
@@ -521,18 +550,20 @@ async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:
         one, three = await the(client, "completed", "one"), await the(client, "completed", "three")
         git = GitWitness(server.execution)
         blob = git.run("rev-parse", f"{three.sha}:three.txt").strip()
-        await client.shut_down()
+        await client.send(ServerShutdown())
         await server.ended()
 
     lose_object(tmp_path / "original/.hankweave/checkpoints/.hankweavecheckpoints", blob)
     async with running_server_of(tmp_path / "original") as (_, client):
         with pytest.raises(CommandRefused) as refused:
-            await client.branch(three.sha, path=str(tmp_path / "branch"))
+            await client.send(
+                ExecutionBranch(checkpoint_sha=three.sha, path=str(tmp_path / "branch"))
+            )
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
         assert not (tmp_path / "branch").exists()
         assert not list(tmp_path.glob(TEMPORARY))
-        await client.branch(one.sha, path=str(tmp_path / "branch"))
+        await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
 
 
 # --- crashes --------------------------------------------------------------------------------------
@@ -584,7 +615,9 @@ async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_pa
     """After a crash between rename and event, the start finds the intent and the branch."""
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
-        made = await client.branch(one.sha, path=str(tmp_path / "branch"))
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch"))
+        )
         await server.stop()
 
     # The same moment for another branch: it exists, with an intent and without an event.
@@ -687,7 +720,7 @@ async def _shell(execution: str, *words: str) -> Done:
 
 async def _branch_until_the_end(client: Client, sha: str, place: Path) -> None:
     try:
-        await client.branch(sha, path=str(place))
+        await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place)))
     except ConnectionError:
         return
 

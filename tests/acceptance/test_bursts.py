@@ -96,7 +96,7 @@ async def all_changes(client: Client, before: str, after: str) -> list[str]:
     paths: list[str] = []
     cursor: str | None = None
     while True:
-        page = await client.ask(CheckpointDiff(from_sha=before, to_sha=after, cursor=cursor))
+        page = await client.send(CheckpointDiff(from_sha=before, to_sha=after, cursor=cursor))
         paths += [file.path for file in page.files]
         cursor = page.cursor
         if cursor is None:
@@ -119,14 +119,14 @@ async def check_burst(tmp_path: Path, files: int) -> None:
             assert first is not None
             check_journal(execution, files)
             assert len(await all_changes(client, first, last)) == files
-            report = await client.ask(RollbackToCheckpoint(checkpoint_sha=first))
+            report = await client.send(RollbackToCheckpoint(checkpoint_sha=first))
             assert report.counts.removed == files
             assert len(report.removed) <= 200 < files
             assert report.safety is not None
             saved = report.safety.checkpoint_sha
             assert len(await all_changes(client, saved, first)) == files
             assert list((execution / "agentRoot").rglob("*.txt")) == []
-            again = await client.ask(RollbackUndo())
+            again = await client.send(RollbackUndo())
             assert again.counts.added == files
 
         assert any(frame.get("type") == "files.changed" for frame in frames)
@@ -182,7 +182,7 @@ async def test_a_persons_burst_keeps_each_edit(tmp_path: Path) -> None:
             path.write_text("edited")
 
         seq = journal(execution)[-1].seq
-        await client.ask(CheckpointCreate(label="mine"))
+        await client.send(CheckpointCreate(label="mine"))
         (burst,) = told(execution, FilesChanged, seq)
         assert (burst.total, burst.modified, burst.source.kind) == (300, 300, "person")
         work_tree = execution / "agentRoot"
@@ -191,13 +191,13 @@ async def test_a_persons_burst_keeps_each_edit(tmp_path: Path) -> None:
         assert {
             path for each in transitions(execution, EditsNoticed) for path in each.edits
         } == names
-        preview = await client.ask(RollbackPreview(checkpoint_sha=target, patch=True))
+        preview = await client.send(RollbackPreview(checkpoint_sha=target, patch=True))
         assert (preview.counts.updated, preview.counts.conflicts) == (300, 300)
         assert len(preview.conflicts) == len(preview.diffs) == len(preview.updated) == 200
-        kept = await client.ask(RollbackToCheckpoint(checkpoint_sha=target, keep_edits=True))
+        kept = await client.send(RollbackToCheckpoint(checkpoint_sha=target, keep_edits=True))
         assert (kept.counts.updated, kept.counts.kept) == (0, 300)
         assert all(path.read_text() == "edited" for path in edited)
-        back = await client.ask(RollbackToCheckpoint(checkpoint_sha=target))
+        back = await client.send(RollbackToCheckpoint(checkpoint_sha=target))
         assert back.counts.updated == 300
         assert not any(path.read_text() == "edited" for path in edited)
         (done,) = told(execution, RollbackCompleted)[-1:]
@@ -224,10 +224,10 @@ async def test_a_plain_client_survives_a_persons_burst(tmp_path: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"file-{at:06}.txt").write_text(str(at))
 
-        await client.ask(CheckpointCreate(label="mine"))
-        report = await client.ask(RollbackToCheckpoint(checkpoint_sha=target))
+        await client.send(CheckpointCreate(label="mine"))
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=target))
         assert (report.counts.removed, report.counts.conflicts) == (MANY, MANY)
-        again = await client.ask(RollbackUndo())
+        again = await client.send(RollbackUndo())
         assert again.counts.added == MANY
         assert len(state(execution).edits) == MANY
 
@@ -244,7 +244,7 @@ async def test_many_skipped_files_are_counted(tmp_path: Path) -> None:
         for at in range(300):
             os.mkfifo(execution / "agentRoot" / f"pipe-{at:03}")
 
-        made = await client.ask(CheckpointCreate(label="pipes"))
+        made = await client.send(CheckpointCreate(label="pipes"))
         assert (len(made.skipped), made.skipped_total) == (200, 300)
         assert (await listed(client))[0] == made
 

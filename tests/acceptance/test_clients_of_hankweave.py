@@ -18,7 +18,13 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
 from hankweave_client.discovery import discover
-from hankweave_protocol.commands import CodonForceStop, CodonNext, CodonSkip
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonForceStop,
+    CodonNext,
+    CodonSkip,
+    RollbackToCheckpoint,
+)
 from hankweave_protocol.events import CodonCompletedEvent, Info, ServerIdle
 from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
@@ -147,7 +153,7 @@ async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> No
         await idle(client)
         initial = state(execution).initial_checkpoint
         assert initial is not None
-        await client.roll_back_to_checkpoint(initial)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=initial))
         runs = state(execution).runs
         assert len(runs) == 2
         assert all(Path(run.run_folder).is_dir() for run in runs)
@@ -187,7 +193,7 @@ async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None
         async with server.client(since_seq=0) as client:
             await idle(client)
             assert infos(execution) == ["All codons completed successfully. Server remains active."]
-            await client.create_checkpoint()
+            await client.send(CheckpointCreate())
 
         assert await server.ended() == 0
 
@@ -204,7 +210,7 @@ async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
 
         assert infos(execution) == ["All codons completed successfully. Server remains active."]
         async with server.client() as client:
-            await client.create_checkpoint()
+            await client.send(CheckpointCreate())
 
         await server.stop()
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
-from hankweave_protocol.commands import GetServerStatus
+from hankweave_protocol.commands import CodonNext, GetServerStatus
 from hankweave_protocol.events import AgentConfined, CheckCompleted, ErrorEvent, RigOutput
 from hankweave_protocol.replies import ConfinementStatus
 from hankweave_server.cli.output.text import confinement_text
@@ -277,7 +278,7 @@ async def test_ports_can_be_limited_and_the_servers_is_never_open(folder: Path) 
         server.client(since_seq=0) as client,
     ):
         (execution / "agentRoot" / "port.json").write_text(str(client.ready.port))
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client)
 
     assert (execution / "agentRoot" / "said.txt").read_text() == "exit 1\n"
@@ -329,7 +330,7 @@ async def test_a_status_says_what_holds_here(folder: Path) -> None:
 
 async def status_of(server: RunningServer) -> Any:
     async with server.client() as client:
-        return json.loads(json.dumps(await client.send(GetServerStatus())))["confinement"]
+        return msgspec.to_builtins(await client.send(GetServerStatus()))["confinement"]
 
 
 @pytest.mark.parametrize("options", [("--confinement", "none"), ()])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CheckpointCreate, StoreFsck
+from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint, StoreFsck
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     CheckpointPruned,
@@ -62,14 +62,14 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
         assert any(completed["two"] in each.message for each in warnings)
         assert completed["one"] in {record.sha for record in await listed(client)}
         with pytest.raises(CommandRefused) as refused:
-            await client.roll_back_to_checkpoint(completed["two"])
+            await client.send(RollbackToCheckpoint(checkpoint_sha=completed["two"]))
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
         assert "fsck --repair" in (refused.value.hint or "")
-        made = await client.ask(CheckpointCreate())
-        await client.roll_back_to_checkpoint(completed["one"])
+        made = await client.send(CheckpointCreate())
+        await client.send(RollbackToCheckpoint(checkpoint_sha=completed["one"]))
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
-        await client.roll_back_to_checkpoint(made.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert tree(execution / "agentRoot") == {"a.txt": b"two"}
 
     (moved,) = [each.repair.moved_refs for each in told(execution, StoreRepaired)]
@@ -90,14 +90,14 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        before = await client.check_store()
+        before = await client.send(StoreFsck())
         assert {each.checkpoint for each in before.damages} >= set(completed.values())
-        report = await client.check_store(repair=True)
+        report = await client.send(StoreFsck(repair=True))
         assert (report.damages, report.missing) == ((), ())
         assert report.repair is not None
         assert blob in report.repair.rewritten
         assert report.repair.lost == (completed["one"],)
-        again = await client.check_store(repair=True)
+        again = await client.send(StoreFsck(repair=True))
         assert again.repair is not None
         assert (again.repair.rewritten, again.repair.lost) == ((), ())
         shas = {record.sha for record in await listed(client)}
@@ -105,7 +105,7 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
         assert completed["one"] not in shas
         for command in (StoreFsck(mirror="/"), StoreFsck(repair=True, mirror=str(tmp_path))):
             with pytest.raises(CommandRefused) as refused:
-                await client.ask(command)
+                await client.send(command)
 
             assert refused.value.path == "$.data.mirror"
 
@@ -128,13 +128,13 @@ async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_late
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
         (execution / "agentRoot/by-hand.txt").write_text("a person's work")
-        both = await client.create_checkpoint()
+        both = await client.send(CheckpointCreate())
         (execution / "agentRoot/a.txt").write_text("changed")
-        await client.create_checkpoint()
+        await client.send(CheckpointCreate())
         blob = GitWitness(execution).run("rev-parse", f"{both.sha}:by-hand.txt").strip()
         unpack(Layout.of_execution(execution).shadow_repository)
         damage(execution, blob, "flipped")
-        await client.roll_back_to_checkpoint(both.sha, auto_restart=False)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=both.sha, auto_restart=False))
         assert tree(execution / "agentRoot") == {
             "a.txt": b"two",
             "by-hand.txt": b"a person's work",
@@ -143,9 +143,9 @@ async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_late
         assert isinstance(warned.data, ErrorEvent)
         assert blob in warned.data.message
         assert "fsck --repair" in warned.data.message
-        assert both.sha in {each.checkpoint for each in (await client.check_store()).damages}
-        await client.create_checkpoint()
-        assert (await client.check_store()).damages == ()
+        assert both.sha in {each.checkpoint for each in (await client.send(StoreFsck())).damages}
+        await client.send(CheckpointCreate())
+        assert (await client.send(StoreFsck())).damages == ()
 
 
 def _is_about_the_store(event: Event) -> bool:

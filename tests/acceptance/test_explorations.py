@@ -21,6 +21,7 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.commands import (
+    CodonNext,
     ExplorationAdopt,
     ExplorationCompare,
     ExplorationDiscard,
@@ -91,15 +92,16 @@ async def a_finished_plan(
 async def explored(client: Client, **fields: Any) -> Exploration:
     """Start an exploration of the codon `answer`, and return it when it has ended."""
     command = ExplorationStart(codon_id=CodonId("answer"), **fields)
-    begun = await client.ask(command)
+    begun = await client.send(command)
     await client.until(ExplorationEnded, timeout=LIMIT)
-    return await client.ask(ExplorationShow(exploration_id=begun.exploration_id))
+    return await client.send(ExplorationShow(exploration_id=begun.exploration_id))
 
 
 def files(server: RunningServer) -> dict[str, bytes]:
     return tree(server.execution / "agentRoot")
 
 
+@pytest.mark.command("exploration.start", "exploration.show", "exploration.adopt")
 async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) -> None:
     """Each attempt runs in an execution of its own; the parent's files stay until it is adopted.
 
@@ -117,9 +119,9 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
         attempt = Path(best.execution_path or "")
         assert tree(attempt / "agentRoot")["answer.txt"] == b"a long answer"
 
-        foreseen = await client.ask(ExplorationAdopt(attempt_id=best.attempt_id, preview=True))
+        foreseen = await client.send(ExplorationAdopt(attempt_id=best.attempt_id, preview=True))
         assert files(server) == before
-        report = await client.ask(ExplorationAdopt(attempt_id=best.attempt_id))
+        report = await client.send(ExplorationAdopt(attempt_id=best.attempt_id))
         assert report.counts == foreseen.counts
         await idle(client, "rollback-completed")
         assert files(server) == {"draft.txt": b"draft", "answer.txt": b"a long answer"}
@@ -127,7 +129,7 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
         assert next_codon(now) == "publish"
         assert best.run_id in {entry.run_id for entry in thread(now)}
 
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
         await idle(client, "rollback-completed")
         assert files(server) == before
         assert next_codon(state(server.execution)) is None
@@ -145,18 +147,18 @@ async def test_the_codon_that_is_named_is_explored_after_a_rollback(
     """And after its undo: with the files that it began with, or begins with."""
     async with a_finished_plan(tmp_path) as (_, client):
         back = RollbackToCodon(codon_id=CodonId(back_to), checkpoint_type="completed")
-        await client.ask(back)
+        await client.send(back)
         await idle(client, "rollback-completed")
         if undone:
-            await client.ask(RollbackUndo())
+            await client.send(RollbackUndo())
             await idle(client, "rollback-completed")
 
         names = ["draft", "answer", "publish"]
         possible = names if undone else names[: names.index(back_to) + 2]
         for name in possible:
-            await client.ask(ExplorationStart(codon_id=CodonId(name), n=1))
+            await client.send(ExplorationStart(codon_id=CodonId(name), n=1))
             await client.until(ExplorationEnded, timeout=LIMIT)
-            found = await client.ask(ExplorationShow())
+            found = await client.send(ExplorationShow())
             (attempt,) = found.attempts
             assert (found.codon_id, attempt.status) == (name, "completed"), attempt.message
             place = Path(attempt.execution_path or "")
@@ -186,7 +188,7 @@ async def test_nothing_can_be_explored_after_the_last_codon(tmp_path: Path) -> N
     """The refusal says where it can begin, in words that hold in a terminal, too."""
     async with a_finished_plan(tmp_path) as (_, client):
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(ExplorationStart())
+            await client.send(ExplorationStart())
 
         assert refused.value.code is ErrorCode.NOTHING_TO_RUN
         assert "codonId" not in (refused.value.hint or "")
@@ -197,9 +199,9 @@ async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None
     """The next codon works with the files of the attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(LONG,), score=LENGTH)
-        await client.ask(ExplorationAdopt(attempt_id=found.attempts[0].attempt_id))
+        await client.send(ExplorationAdopt(attempt_id=found.attempts[0].attempt_id))
         await idle(client, "rollback-completed")
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client)
         assert files(server)["published.txt"] == b"a long answer"
 
@@ -248,7 +250,7 @@ async def test_an_attempt_runs_the_rest_of_the_plan(tmp_path: Path) -> None:
         found = await explored(client, variants=(LONG,), rest=True, score="wc -c < published.txt")
         (attempt,) = found.attempts
         assert (attempt.status, attempt.score) == ("completed", 13.0)
-        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id))
+        await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id))
         await idle(client, "rollback-completed")
         assert files(server)["published.txt"] == b"a long answer"
         assert next_codon(state(server.execution)) is None
@@ -265,12 +267,12 @@ async def test_a_codon_of_a_loop_is_tried_once(tmp_path: Path) -> None:
     }
     async with a_finished_plan(tmp_path, CODONS[0], loop) as (server, client):
         command = ExplorationStart(codon_id=CodonId("answer#1"), variants=(LONG,))
-        begun = await client.ask(command)
+        begun = await client.send(command)
         await client.until(ExplorationEnded, timeout=LIMIT)
-        found = await client.ask(ExplorationShow(exploration_id=begun.exploration_id))
+        found = await client.send(ExplorationShow(exploration_id=begun.exploration_id))
         (attempt,) = found.attempts
         assert attempt.status == "completed", attempt.message
-        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id))
+        await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id))
         await idle(client, "rollback-completed")
         assert files(server)["answer.txt"] == b"a long answer"
         assert next_codon(state(server.execution)) == "answer#2"
@@ -283,22 +285,23 @@ async def test_only_some_paths_are_adopted(tmp_path: Path) -> None:
         before = files(server)
         found = await explored(client, variants=(Variant(prompt_text=both),))
         (attempt,) = found.attempts
-        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id, paths=("draft.txt",)))
+        await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id, paths=("draft.txt",)))
         assert files(server) == before | {"draft.txt": b"new"}
         assert next_codon(state(server.execution)) is None
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
         assert files(server) == before
 
 
+@pytest.mark.command("exploration.compare")
 async def test_results_are_compared_file_by_file(tmp_path: Path) -> None:
     """An attempt is compared with where it began, or with another one."""
     async with a_finished_plan(tmp_path) as (_, client):
         found = await explored(client, variants=(SHORT, LONG))
         first, second = (each.attempt_id for each in found.attempts)
-        page = await client.ask(ExplorationCompare(attempt_id=first, other_id=second, patch=True))
+        page = await client.send(ExplorationCompare(attempt_id=first, other_id=second, patch=True))
         (changed,) = page.files
         assert (changed.path, changed.status) == ("answer.txt", "modified")
-        page = await client.ask(ExplorationCompare(attempt_id=first))
+        page = await client.send(ExplorationCompare(attempt_id=first))
         assert [(each.path, each.status) for each in page.files] == [("answer.txt", "created")]
 
 
@@ -313,7 +316,7 @@ async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) ->
         assert "not a number" in (unscored.message or "")
         assert found.best is None
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(ExplorationAdopt(attempt_id=failed.attempt_id))
+            await client.send(ExplorationAdopt(attempt_id=failed.attempt_id))
 
         assert refused.value.code is ErrorCode.INVALID_COMMAND
 
@@ -351,11 +354,12 @@ async def test_no_further_attempt_begins_after_a_good_score(tmp_path: Path) -> N
         assert found.attempts[1].execution_path is None
 
 
+@pytest.mark.command("exploration.list")
 async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> None:
     """Their runs are listed beside the thread, each after the run that it continues."""
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(SHORT, LONG))
-        page = await client.ask(ExplorationList())
+        page = await client.send(ExplorationList())
         assert [each.exploration_id for each in page.explorations] == [found.exploration_id]
 
     now = state(server.execution)
@@ -368,6 +372,7 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
         assert line.codons[0].checkpoint == attempt.checkpoint_sha
 
 
+@pytest.mark.command("exploration.discard")
 @pytest.mark.story(
     "A discarded attempt is ended, and its execution is removed.", of="docs/how-to/attempts.md"
 )
@@ -375,23 +380,23 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
     endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
     async with a_finished_plan(tmp_path) as (server, client):
-        begun = await client.ask(
+        begun = await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless, LONG))
         )
         first, second = begun.attempts
         await client.until(AttemptEnded, timeout=LIMIT)
-        shown = await client.ask(ExplorationShow())
+        shown = await client.send(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
         status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
         assert "explores answer: 1 of 2 attempts ended" in status.stdout
         place = Path(shown.attempts[0].execution_path or "")
         assert place.is_dir()
-        await client.ask(
+        await client.send(
             ExplorationDiscard(exploration_id=begun.exploration_id, attempt_id=first.attempt_id)
         )
         await client.until(ExplorationEnded, timeout=LIMIT)
         assert not place.exists()
-        shown = await client.ask(ExplorationShow())
+        shown = await client.send(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["discarded", "completed"]
         assert Path(shown.attempts[1].execution_path or "").is_dir()
         assert second.attempt_id == (shown.best and shown.best.attempt_id)
@@ -404,11 +409,11 @@ async def test_an_exploration_is_discarded_while_its_attempts_start(
     """At any moment: no execution is left, and no server of an attempt goes on."""
     endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
     async with a_finished_plan(tmp_path) as (server, client):
-        begun = await client.ask(
+        begun = await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless,), n=3)
         )
         await eventually(lambda: _has_reached(moment, state(server.execution).explorations[0]))
-        left = await client.ask(ExplorationDiscard(exploration_id=begun.exploration_id))
+        left = await client.send(ExplorationDiscard(exploration_id=begun.exploration_id))
         assert {each.status for each in left.attempts} == {"discarded"}
         await eventually(lambda: state(server.execution).explorations[0].ended_at is not None)
         folder = server.execution.parent
@@ -452,15 +457,15 @@ async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(SHORT, LONG))
         short, long = found.attempts
-        await client.ask(ExplorationAdopt(attempt_id=long.attempt_id))
-        await client.ask(ExplorationDiscard(exploration_id=found.exploration_id))
-        assert (await client.ask(StoreGc())).pruned == ()
-        foreseen = await client.ask(StoreGc(max_count=0, dry_run=True))
+        await client.send(ExplorationAdopt(attempt_id=long.attempt_id))
+        await client.send(ExplorationDiscard(exploration_id=found.exploration_id))
+        assert (await client.send(StoreGc())).pruned == ()
+        foreseen = await client.send(StoreGc(max_count=0, dry_run=True))
         assert not foreseen.kept_because or all(
             each.reason != "completed" or each.sha != short.checkpoint_sha
             for each in foreseen.kept_because
         )
-        done = await client.ask(StoreGc(max_count=0))
+        done = await client.send(StoreGc(max_count=0))
         gone = {each.sha for each in done.pruned}
         assert gone == {each.sha for each in foreseen.pruned}
         assert short.checkpoint_sha in gone
@@ -468,7 +473,7 @@ async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path
         git = GitWitness(server.execution)
         assert long.checkpoint_sha in git.run("rev-list", "--all").split()
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(ExplorationAdopt(attempt_id=short.attempt_id))
+            await client.send(ExplorationAdopt(attempt_id=short.attempt_id))
 
         assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
         assert files(server)["answer.txt"] == b"a long answer"
@@ -484,7 +489,7 @@ async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) 
         kept = tmp_path / "kept"
         place = Path(found.attempts[0].execution_path or "")
         await anyio.to_thread.run_sync(lambda: shutil.copytree(place, kept, symlinks=True))
-        await client.ask(
+        await client.send(
             ExplorationDiscard(
                 exploration_id=found.exploration_id, attempt_id=found.attempts[0].attempt_id
             )
@@ -522,7 +527,7 @@ async def test_what_cannot_be_tried_is_refused(
             fields = {**fields, "codon_id": CodonId("answer")}
 
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(ExplorationStart(**fields))
+            await client.send(ExplorationStart(**fields))
 
         assert refused.value.code is code
         assert state(server.execution).explorations == ()
@@ -541,7 +546,7 @@ async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None
     parent = tmp_path / "executions" / "parent"
     async with running_server(hank, None, parent) as server, server.client() as client:
         await idle(client)
-        await client.ask(
+        await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(slow,), n=2, score=LENGTH)
         )
         await eventually(lambda: all(map(_is_at_work, state(parent).explorations[0].attempts)))
@@ -552,7 +557,7 @@ async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None
     gate.touch()
     async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
         await client.until(ExplorationEnded, timeout=LIMIT)
-        shown = await client.ask(ExplorationShow())
+        shown = await client.send(ExplorationShow())
         assert [each.score for each in shown.attempts] == [13.0, 13.0]
 
 
@@ -597,7 +602,7 @@ async def test_attempts_get_what_they_were_given_unchanged(
     hank = write_hank(tmp_path / "hank", *CODONS)
     async with running_server(hank, None, parent) as server, server.client() as client:
         await idle(client)
-        begun = await client.ask(
+        begun = await client.send(
             ExplorationStart(
                 codon_id=CodonId("answer"),
                 variants=(secretive(waits_for(gate)),),
@@ -614,7 +619,7 @@ async def test_attempts_get_what_they_were_given_unchanged(
     gate.touch()
     async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
         await client.until(ExplorationEnded, timeout=LIMIT)
-        shown = await client.ask(ExplorationShow())
+        shown = await client.send(ExplorationShow())
         assert [each.score for each in shown.attempts] == [1.0, 1.0]
         assert shown.attempts[0].variant.name == "with [redacted:SERVICE_PASSWORD]"
         await eventually(lambda: not holders(parent))
@@ -665,9 +670,9 @@ async def test_what_is_set_for_one_server_is_not_set_for_attempts(
         running_server(hank, None, tmp_path / "executions" / "parent", env=env) as server,
         server.client(since_seq=0) as client,
     ):
-        await client.ask(ExplorationStart(variants=(SHORT,)))
+        await client.send(ExplorationStart(variants=(SHORT,)))
         await client.until(ExplorationEnded, timeout=LIMIT)
-        found = await client.ask(ExplorationShow())
+        found = await client.send(ExplorationShow())
         assert [each.status for each in found.attempts] == ["completed"], found.attempts
 
 
@@ -702,7 +707,7 @@ async def test_an_exploration_has_what_is_left_of_the_executions_budget(tmp_path
         assert found.max_dollars == 4.0
         assert [each.max_dollars for each in found.attempts] == [2.0, 2.0]
         with pytest.raises(CommandRefused, match="Nothing is left") as refused:
-            await client.ask(ExplorationStart(codon_id=CodonId("answer")))
+            await client.send(ExplorationStart(codon_id=CodonId("answer")))
 
         assert refused.value.code is ErrorCode.NOTHING_TO_RUN
 
@@ -768,7 +773,7 @@ async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.ask(ExplorationAdopt(attempt_id=exploration.attempts[0].attempt_id))
+        await client.send(ExplorationAdopt(attempt_id=exploration.attempts[0].attempt_id))
 
     assert await ran(hank, execution) == 0
     assert tree(execution / "agentRoot")["published.txt"] == b"no"
@@ -906,14 +911,14 @@ async def test_a_result_is_merged_with_what_has_changed_here(tmp_path: Path) -> 
         (server.execution / "agentRoot" / "text.txt").write_text(edited)
         before = files(server)
         adopting = {"attempt_id": found.attempts[0].attempt_id, "merge": True}
-        foreseen = await client.ask(ExplorationAdopt(**adopting, preview=True))
+        foreseen = await client.send(ExplorationAdopt(**adopting, preview=True))
         assert files(server) == before
-        report = await client.ask(ExplorationAdopt(**adopting))
+        report = await client.send(ExplorationAdopt(**adopting))
         assert report.counts == foreseen.counts
         merged = {"text.txt": edited.replace("seven", "SEVEN").encode(), "new.txt": b"new"}
         assert files(server) == before | merged
         assert next_codon(state(server.execution)) is None
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
         assert files(server) == before
 
     GitWitness(server.execution).assert_sound()
@@ -928,7 +933,7 @@ async def test_a_conflict_is_named_and_nothing_is_changed(tmp_path: Path) -> Non
         folder = tmp_path / "conflicts"
         adopting = {"attempt_id": attempt, "merge": True}
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(ExplorationAdopt(**adopting, conflicts_in=str(folder)))
+            await client.send(ExplorationAdopt(**adopting, conflicts_in=str(folder)))
 
         assert refused.value.code is ErrorCode.MERGE_CONFLICT
         assert "text.txt (both-changed)" in refused.value.message
@@ -936,14 +941,14 @@ async def test_a_conflict_is_named_and_nothing_is_changed(tmp_path: Path) -> Non
         marked = (folder / "merged" / "text.txt").read_text()
         assert marked.startswith("<<<<<<< now\nONE\n=======\neins\n>>>>>>> attempt\n")
 
-        await client.ask(ExplorationAdopt(**adopting, on_conflict="ours"))
+        await client.send(ExplorationAdopt(**adopting, on_conflict="ours"))
         assert files(server) == before | {"new.txt": b"new"}
-        await client.ask(RollbackUndo())
-        await client.ask(ExplorationAdopt(**adopting, on_conflict="theirs"))
+        await client.send(RollbackUndo())
+        await client.send(ExplorationAdopt(**adopting, on_conflict="theirs"))
         assert files(server)["text.txt"].startswith(b"eins\n")
         assert files(server)["mine.txt"] == b"mine"
-        await client.ask(RollbackUndo())
-        await client.ask(ExplorationAdopt(**adopting, paths=("new.txt",)))
+        await client.send(RollbackUndo())
+        await client.send(ExplorationAdopt(**adopting, paths=("new.txt",)))
         assert files(server) == before | {"new.txt": b"new"}
 
 
@@ -953,7 +958,7 @@ async def test_a_result_that_is_here_already_changes_nothing(tmp_path: Path) -> 
         same = edits(text_txt=LINES.replace("one", "ONE"), mine_txt="mine")
         found = await explored(client, variants=(same,))
         before = files(server)
-        report = await client.ask(
+        report = await client.send(
             ExplorationAdopt(attempt_id=found.attempts[0].attempt_id, merge=True)
         )
         assert files(server) == before

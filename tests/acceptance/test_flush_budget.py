@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint
 from support.flushes import FlushCounter
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
@@ -86,17 +87,19 @@ async def test_a_checkpoint_costs_two_flushes(tmp_path: Path) -> None:
     """
     async with counted(tmp_path) as server:
         costs = {"nothing": list[int](), "two files": list[int](), "after a rollback": list[int]()}
-        target = await server.client.create_checkpoint()
+        target = await server.client.send(CheckpointCreate())
         for number in range(5):
             await server.is_quiet()
-            costs["nothing"].append(await server.cost(server.client.create_checkpoint()))
+            costs["nothing"].append(await server.cost(server.client.send(CheckpointCreate())))
             (server.files / "1.txt").write_text(f"changed {number}")
             (server.files / f"new{number}.txt").write_text("new")
             await server.is_quiet()
-            costs["two files"].append(await server.cost(server.client.create_checkpoint()))
-            await server.client.roll_back_to_checkpoint(target.sha)
+            costs["two files"].append(await server.cost(server.client.send(CheckpointCreate())))
+            await server.client.send(RollbackToCheckpoint(checkpoint_sha=target.sha))
             await server.is_quiet()
-            costs["after a rollback"].append(await server.cost(server.client.create_checkpoint()))
+            costs["after a rollback"].append(
+                await server.cost(server.client.send(CheckpointCreate()))
+            )
 
     assert min(costs["nothing"]) <= 2
     assert min(costs["two files"]) <= 2
@@ -110,18 +113,22 @@ async def test_a_rollback_of_few_files_costs_three_flushes(tmp_path: Path) -> No
     """
     async with counted(tmp_path) as server:
         costs = {"saved": list[int](), "edited": list[int]()}
-        target = await server.client.create_checkpoint()
+        target = await server.client.send(CheckpointCreate())
         for number in range(5):
             (server.files / "1.txt").write_text(f"changed {number}")
-            await server.client.create_checkpoint()
+            await server.client.send(CheckpointCreate())
             await server.is_quiet()
             costs["saved"].append(
-                await server.cost(server.client.roll_back_to_checkpoint(target.sha))
+                await server.cost(
+                    server.client.send(RollbackToCheckpoint(checkpoint_sha=target.sha))
+                )
             )
             (server.files / "1.txt").write_text(f"edited {number}")
             await server.is_quiet()
             costs["edited"].append(
-                await server.cost(server.client.roll_back_to_checkpoint(target.sha))
+                await server.cost(
+                    server.client.send(RollbackToCheckpoint(checkpoint_sha=target.sha))
+                )
             )
             assert (server.files / "1.txt").read_text() == "as the agent wrote it"
 

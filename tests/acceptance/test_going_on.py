@@ -48,7 +48,7 @@ async def after_step(client: Client, codon_id: str, number: int) -> CheckpointRe
 
 async def go_back(client: Client, record: CheckpointRecord, **fields: Any) -> RollbackReport:
     command = RollbackToCheckpoint(checkpoint_sha=record.sha, **fields)
-    return await client.ask(command)
+    return await client.send(command)
 
 
 def said(execution: Path) -> list[str]:
@@ -160,7 +160,7 @@ async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) ->
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
 
     newest = thread(state(execution))[-1].codon
     assert isinstance(newest, CompletedCodon)

@@ -17,7 +17,18 @@ import pytest
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CodonNext, CodonRedo, RollbackToCodon
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    CodonRedo,
+    ExecutionBranch,
+    GetServerStatus,
+    ListCheckpoints,
+    RollbackPreview,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
 from hankweave_protocol.ids import CodonId
@@ -140,27 +151,27 @@ async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -
     async with serving(project) as (_, client):
         await idle(client, "startup")
         before = project.files()
-        first = await client.create_checkpoint("before the change")
+        first = await client.send(CheckpointCreate(label="before the change"))
         assert (first.kind, first.label) == ("manual", "before the change")
         project.write("src/a.py", "2")
         project.write("src/new.py", "new")
         (project.root / "tool.sh").unlink()
         changed = project.files()
 
-        preview = await client.preview_rollback(checkpoint_sha=first.sha)
+        preview = await client.send(RollbackPreview(checkpoint_sha=first.sha))
         assert [file.path for file in preview.added] == ["tool.sh"]
         assert [file.path for file in preview.updated] == ["src/a.py"]
         assert [file.path for file in preview.removed] == ["src/new.py"]
         assert project.files() == changed
 
-        report = await client.roll_back_to_checkpoint(first.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
         assert (project.root / "tool.sh").stat().st_mode & 0o777 == 0o700
         assert report.safety is not None
 
-        await client.roll_back_to_checkpoint(report.safety.checkpoint_sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=report.safety.checkpoint_sha))
         assert project.files() == changed
-        kinds = [each.kind for each in (await client.list_checkpoints()).checkpoints]
+        kinds = [each.kind for each in (await client.send(ListCheckpoints())).checkpoints]
         assert kinds.count("initial") == 1
         assert {"manual", "safety"} <= set(kinds)
 
@@ -170,7 +181,7 @@ async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) ->
     project.write("a", "1")
     async with serving(project) as (_, client):
         await idle(client, "startup")
-        status = await client.status()
+        status = await client.send(GetServerStatus())
         assert (status.next_codon_id, status.active_codon_id) == (None, None)
         for refused, code in (
             (CodonNext(), ErrorCode.NOTHING_TO_RUN),
@@ -185,8 +196,8 @@ async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) ->
 
             assert error.value.code == code
 
-        assert (await client.status()).last_event_seq == status.last_event_seq
-        await client.create_checkpoint()
+        assert (await client.send(GetServerStatus())).last_event_seq == status.last_event_seq
+        await client.send(CheckpointCreate())
 
 
 async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
@@ -194,7 +205,7 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
     project.write("a", "1")
     async with serving(project) as (server, client):
         await idle(client, "startup")
-        made = await client.create_checkpoint("mine")
+        made = await client.send(CheckpointCreate(label="mine"))
         server.kill()
         await server.ended()
 
@@ -205,14 +216,14 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
             await idle(client, "startup")
             assert project.read("a") == "2"
             assert project.read("b") == "while nobody served"
-            assert made.sha in {c.sha for c in (await client.list_checkpoints()).checkpoints}
+            assert made.sha in {c.sha for c in (await client.send(ListCheckpoints())).checkpoints}
             await server.stop()
 
     async with serving(project) as (_, client):
-        report = await client.roll_back_to_checkpoint(made.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert project.files() == {"a": b"1"}
         assert report.safety is not None
-        await client.roll_back_to_checkpoint(report.safety.checkpoint_sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=report.safety.checkpoint_sha))
         assert project.read("b") == "while nobody served"
 
 
@@ -239,10 +250,10 @@ async def test_the_persons_git_is_never_written(project: Project) -> None:
     )
     async with serving(project, hank=hank) as (server, client):
         await idle(client)
-        await client.create_checkpoint("after")
+        await client.send(CheckpointCreate(label="after"))
         (project.root / "one.txt").unlink()
-        initial = (await client.list_checkpoints(kinds=("initial",))).checkpoints[0]
-        await client.roll_back_to_checkpoint(initial.sha)
+        initial = (await client.send(ListCheckpoints(kinds=("initial",)))).checkpoints[0]
+        await client.send(RollbackToCheckpoint(checkpoint_sha=initial.sha))
         assert await server.stop() == 0
 
     assert still(project.root / ".git") == before
@@ -261,9 +272,9 @@ async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) 
     assert project.git(*watched) == ""
     async with serving(project) as (server, client):
         assert project.git(*watched) == ""
-        made = await client.create_checkpoint()
+        made = await client.send(CheckpointCreate())
         assert project.git(*watched) == ""
-        await client.roll_back_to_checkpoint(made.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert project.git(*watched) == ""
         assert project.git("status", "--porcelain", "--ignored") == f"!! {OURS}/\n"
         project.git("add", "--all")
@@ -285,7 +296,7 @@ async def test_uncommitted_work_survives_every_rollback(project: Project) -> Non
     """
     project.begin()
     async with serving(project) as (_, client):
-        clean = await client.create_checkpoint("clean")
+        clean = await client.send(CheckpointCreate(label="clean"))
         project.write("changed.txt", "an hour of work")
         project.write("staged.txt", "staged")
         project.git("add", "staged.txt")
@@ -293,7 +304,7 @@ async def test_uncommitted_work_survives_every_rollback(project: Project) -> Non
         (project.root / "kept.txt").unlink()
         work = project.files()
 
-        report = await client.roll_back_to_checkpoint(clean.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=clean.sha))
         assert project.read("changed.txt") == "committed"
         assert project.read("kept.txt") == "kept"
         assert not (project.root / "staged.txt").exists()
@@ -301,12 +312,12 @@ async def test_uncommitted_work_survives_every_rollback(project: Project) -> Non
         assert report.safety is not None
         saved = next(
             each
-            for each in (await client.list_checkpoints(kinds=("safety",))).checkpoints
+            for each in (await client.send(ListCheckpoints(kinds=("safety",)))).checkpoints
             if each.sha == report.safety.checkpoint_sha
         )
         assert saved.codon_name == "Before a rollback"
         assert clean.sha[:12] in (saved.label or "")
-        await client.roll_back_to_checkpoint(saved.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=saved.sha))
         assert project.files() == work
 
 
@@ -316,11 +327,11 @@ async def test_what_the_project_ignores_is_neither_kept_nor_touched(project: Pro
     project.write("ignored/huge.bin", "1")
     project.write("run.log", "1")
     async with serving(project) as (_, client):
-        made = await client.create_checkpoint()
+        made = await client.send(CheckpointCreate())
         project.write("ignored/huge.bin", "2")
         project.write("run.log", "2")
         project.write("ignored/more.bin", "2")
-        report = await client.roll_back_to_checkpoint(made.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert (report.added, report.updated, report.removed) == ((), (), ())
 
     assert project.read("ignored/huge.bin") == project.read("run.log") == "2"
@@ -349,8 +360,8 @@ async def test_a_project_in_a_larger_repository_obeys_its_rules(
     outer.commit()
     before = still(outer.root / ".git")
     async with serving(project) as (_, client):
-        made = await client.create_checkpoint()
-        await client.roll_back_to_checkpoint(made.sha)
+        made = await client.send(CheckpointCreate())
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert outer.git("status", "--porcelain", "--untracked-files=all") == ""
 
     assert still(outer.root / ".git") == before
@@ -364,7 +375,7 @@ async def test_a_project_that_is_ignored_above_is_served_all_the_same(tmp_path: 
     project = Project(outer.root / "ignored" / "app")
     project.write("a.py", "1")
     async with serving(project) as (_, client):
-        made = await client.create_checkpoint()
+        made = await client.send(CheckpointCreate())
 
     assert _shadow(project, "ls-tree", "-r", "--name-only", made.sha).split() == ["a.py"]
 
@@ -388,9 +399,9 @@ async def test_a_linked_worktree_and_a_submodule_are_projects_like_any(tmp_path:
         before = {**still(main.root / ".git"), **still(project.root / ".git")}
         status = project.git("status", "--porcelain", "--untracked-files=all")
         async with serving(project) as (_, client):
-            made = await client.create_checkpoint()
+            made = await client.send(CheckpointCreate())
             project.write("changed.txt", "work")
-            await client.roll_back_to_checkpoint(made.sha)
+            await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
             assert project.read("changed.txt") == "committed"
 
         assert {**still(main.root / ".git"), **still(project.root / ".git")} == before
@@ -415,7 +426,7 @@ async def test_a_killed_rollback_leaves_nothing_of_ours_in_the_project(
         project.write(f"f{number}", "1" * 2000)
 
     async with serving(project) as (server, client):
-        made = await client.create_checkpoint()
+        made = await client.send(CheckpointCreate())
         wanted = project.files()
         for number in range(3000):
             project.write(f"f{number}", "2" * 2000)
@@ -456,11 +467,11 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
     )
     async with serving(project, hank=hank, data=data) as (_, client):
         await idle(client)
-        made = (await client.list_checkpoints()).checkpoints[0]
+        made = (await client.send(ListCheckpoints())).checkpoints[0]
         for name in names:
             project.write(name, "broken")
 
-        report = await client.roll_back_to_checkpoint(made.sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert {file.path for file in report.updated} == set(names)
 
     assert [project.read(name) for name in names] == ["mine"] * 3
@@ -503,16 +514,16 @@ async def test_a_project_without_a_plan_may_get_one(project: Project) -> None:
     """
     project.write("a", "1")
     async with serving(project) as (server, client):
-        made = await client.create_checkpoint("before any plan")
+        made = await client.send(CheckpointCreate(label="before any plan"))
         await server.stop()
 
     hank = write_hank(project.root.parent / "hank", codon("one", writes("one.txt", "1")))
     async with serving(project, hank=hank) as (_, client):
         await idle(client)
         assert project.read("one.txt") == "1"
-        await client.roll_back_to_checkpoint(made.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert project.files() == {"a": b"1"}
-        assert (await client.status()).next_codon_id == "one"
+        assert (await client.send(GetServerStatus())).next_codon_id == "one"
 
     assert told(project.root, HankChanged) == []
 
@@ -530,9 +541,9 @@ async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project:
         running_server(None, None, project.root, place="--workspace", env=place) as server,
         server.client(since_seq=0) as client,
     ):
-        made = await client.create_checkpoint()
+        made = await client.send(CheckpointCreate())
         executions.mkdir()
-        branch = Path((await client.branch(made.sha)).execution_path)
+        branch = Path((await client.send(ExecutionBranch(checkpoint_sha=made.sha))).execution_path)
         assert branch.parent == executions
         wanted = {name: c for name, c in project.files().items() if name != "rigArchive/x"}
         found = tree(branch / "agentRoot")
@@ -540,15 +551,15 @@ async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project:
         assert found["rigArchive/x"] == b"mine"
         inside = str(project.root / "sub")
         with pytest.raises(CommandRefused) as refused:
-            await client.branch(made.sha, path=inside)
+            await client.send(ExecutionBranch(checkpoint_sha=made.sha, path=inside))
 
         assert refused.value.code == ErrorCode.INVALID_PATH
 
     async with running_server(None, None, branch) as server, server.client(since_seq=0) as client:
         await idle(client, "startup")
         (branch / "agentRoot" / "new").write_text("new")
-        await client.create_checkpoint()
-        await client.roll_back_to_checkpoint(made.sha)
+        await client.send(CheckpointCreate())
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert not (branch / "agentRoot" / "new").exists()
 
 
@@ -556,7 +567,7 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
     """status, checkpoints and log work with --workspace, or without it from a folder below."""
     project.write("deep/down/a", "1")
     async with serving(project) as (_, client):
-        await client.create_checkpoint("here")
+        await client.send(CheckpointCreate(label="here"))
         for words in (("--workspace", str(project.root)), ("--execution", str(project.root)), ()):
             for verb in ("status", "checkpoints", "log"):
                 call = partial(hankweave, verb, *words, cwd=project.root / "deep" / "down")
@@ -617,7 +628,7 @@ async def test_an_execution_in_a_project_is_never_taken_for_another_kind(project
         ready = json.loads(next(line for line in server.output if '"server.ready"' in line))
         assert ready["data"]["executionPath"] == ready["data"]["agentRootPath"]
         assert ready["data"]["agentRootPath"] == str(project.root)
-        await client.create_checkpoint()
+        await client.send(CheckpointCreate())
         await server.stop()
 
     assert not (project.root / "agentRoot").exists()
@@ -649,7 +660,7 @@ def _shadow(project: Project, *words: str) -> str:
 
 async def _go_back(client: Client, sha: str) -> None:
     try:
-        await client.roll_back_to_checkpoint(sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=sha))
     except ConnectionError:
         return
 
@@ -685,14 +696,14 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
     async with serving(project) as (server, client):
         await idle(client, "startup")
         before = project.files()
-        first = await client.create_checkpoint("before")
+        first = await client.send(CheckpointCreate(label="before"))
         project.write("src/a.py", "2")
         project.write("src/new.py", "new")
         (project.root / "changed.txt").unlink()
         changed = project.files()
-        await client.roll_back_to_checkpoint(first.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
-        await client.undo()
+        await client.send(RollbackUndo())
         assert project.files() == changed
         assert sorted(os.listdir(project.root)) == sorted({*names, "src", MARKER} - {"changed.txt"})
         assert MARKER not in project.git("status", "--porcelain", "--untracked-files=all")
@@ -702,9 +713,9 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
     fsck = await anyio.to_thread.run_sync(partial(hankweave, "fsck", cwd=project.root, code=0))
     assert "are intact" in fsck.stdout
     async with serving(project) as (_, client):
-        shas = {each.sha for each in (await client.list_checkpoints()).checkpoints}
+        shas = {each.sha for each in (await client.send(ListCheckpoints())).checkpoints}
         assert first.sha in shas
-        await client.roll_back_to_checkpoint(first.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
 
     cleanup = partial(hankweave, "cleanup", "-e", str(project.root), "--yes", code=0)
@@ -719,15 +730,17 @@ async def test_a_state_in_the_project_is_no_pointer(project: Project, apart: Pat
     project.write("a", "1")
     async with serving(project) as (_, client):
         await idle(client, "startup")
-        first = await client.create_checkpoint("mine")
+        first = await client.send(CheckpointCreate(label="mine"))
 
     elsewhere = project.root.with_name("elsewhere")
     elsewhere.mkdir()
     (project.root / OURS).symlink_to(elsewhere)
     async with serving(project) as (_, client):
-        assert first.sha in {each.sha for each in (await client.list_checkpoints()).checkpoints}
+        assert first.sha in {
+            each.sha for each in (await client.send(ListCheckpoints())).checkpoints
+        }
         project.write("a", "2")
-        await client.roll_back_to_checkpoint(first.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.read("a") == "1"
 
     assert list(elsewhere.iterdir()) == []

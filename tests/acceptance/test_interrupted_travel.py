@@ -22,6 +22,13 @@ from msgspec.structs import replace
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.codec import decode_transition, decode_value
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
 from hankweave_protocol.events import (
     CheckpointRollback,
     Event,
@@ -61,19 +68,25 @@ Tree = dict[str, bytes]
 
 
 async def back(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("one"), "end", reason="It went wrong.")
+    await client.send(
+        RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", reason="It went wrong.")
+    )
 
 
 async def paths_back(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("one"), "end", paths=("a.txt", "d/log.txt"))
+    await client.send(
+        RollbackToCodon(
+            codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "d/log.txt")
+        )
+    )
 
 
 async def undo(client: Client) -> None:
-    await client.undo()
+    await client.send(RollbackUndo())
 
 
 async def redo(client: Client) -> None:
-    await client.redo()
+    await client.send(RollbackRedo())
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,7 @@ async def prepare(execution: Path, client: Client, journey: Journey) -> None:
     """Run the plan, let a person edit two files and save one, and make earlier rollbacks."""
     await idle(client)
     (execution / "agentRoot" / "a.txt").write_text("a person's")
-    await client.create_checkpoint("mine")
+    await client.send(CheckpointCreate(label="mine"))
     (execution / "agentRoot" / "d" / "b.txt").write_text("a person's, unsaved")
     for act in journey.before:
         await act(client)
@@ -308,7 +321,7 @@ async def test_what_was_finished_at_a_start_can_be_taken_back(
     past = await lived_through(tmp_path, journey)
     past.lay_out(past.safety_line, past.halfway, intent=True)
     async with started_again(past) as server, server.client() as client:
-        await (client.redo if journey.act is undo else client.undo)()
+        await client.send(RollbackRedo() if journey.act is undo else RollbackUndo())
         assert tree(past.execution / "agentRoot") == past.old
         assert on_thread(state(past.execution)) == on_thread(past.old_state)
         assert state(past.execution).edits == past.old_state.edits
@@ -339,11 +352,11 @@ async def killed(
 
 
 async def folder_back(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("one"), "end", paths=("d",))
+    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", paths=("d",)))
 
 
 async def many_back(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("one"), "end")
+    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
 
 
 @pytest.mark.parametrize(
@@ -447,7 +460,9 @@ def _made(event: Event) -> CheckpointCreated | None:
 
 def back_under_it(first: Sha, paths: tuple[str, ...] | None) -> Act:
     async def act(client: Client) -> None:
-        await client.roll_back_to_checkpoint(first, on_running="pause", paths=paths)
+        await client.send(
+            RollbackToCheckpoint(checkpoint_sha=first, on_running="pause", paths=paths)
+        )
 
     return act
 

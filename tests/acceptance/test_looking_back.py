@@ -19,10 +19,15 @@ from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     MAX_RANGE,
+    CheckpointCreate,
     CheckpointDiff,
     CheckpointReadFile,
     CommandData,
+    ListCheckpoints,
     ReplayView,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackUndo,
 )
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FileRange, TreeFile
@@ -62,7 +67,7 @@ class Scene:
         return self.server.execution
 
     async def record(self, kind: str, codon_id: str | None = None) -> CheckpointRecord:
-        page = await self.viewer.list_checkpoints()
+        page = await self.viewer.send(ListCheckpoints())
         return next(
             each
             for each in page.checkpoints
@@ -88,6 +93,7 @@ async def a_scene(tmp_path: Path, *codons: dict[str, Any]) -> AsyncIterator[Scen
 # --- answers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.command("checkpoint.diff")
 @pytest.mark.story("The difference of two checkpoints is the one that git shows.")
 async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) -> None:
     """A comparison has status and lines of each file, and total stats.
@@ -96,7 +102,9 @@ async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) 
     """
     async with a_scene(tmp_path) as scene:
         one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
-        page = await scene.viewer.diff(one.sha[:12], two.sha, patch=True)
+        page = await scene.viewer.send(
+            CheckpointDiff(from_sha=one.sha[:12], to_sha=two.sha, patch=True)
+        )
         assert (page.from_sha, page.to_sha, page.cursor) == (one.sha, two.sha, None)
         found = {file.path: file for file in page.files}
         assert {path: file.status for path, file in found.items()} == {
@@ -114,41 +122,50 @@ async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) 
         assert changed.patch.split("@@")[1:] == theirs.split("@@")[1:]
         assert page.stats.files == len(page.files) == 6
         assert page.stats.added == sum(file.added for file in page.files)
-        assert (await scene.viewer.diff(two.sha, two.sha)).stats.files == 0
+        assert (
+            await scene.viewer.send(CheckpointDiff(from_sha=two.sha, to_sha=two.sha))
+        ).stats.files == 0
 
 
 async def test_a_comparison_with_the_work_tree_sees_what_people_did_since(tmp_path: Path) -> None:
     """Without `to` it compares the current work tree, by folders and files if requested."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
-        assert (await scene.viewer.diff(two.sha)).files == ()
+        assert (await scene.viewer.send(CheckpointDiff(from_sha=two.sha))).files == ()
         root = scene.execution / "agentRoot"
         (root / "notes" / "a.txt").write_text("by hand\n")
         (root / "new.txt").write_text("new\n")
-        page = await scene.viewer.diff(two.sha, patch=True)
+        page = await scene.viewer.send(CheckpointDiff(from_sha=two.sha, patch=True))
         assert page.to_sha is None
         assert [(file.path, file.status) for file in page.files] == [
             ("new.txt", "created"),
             ("notes/a.txt", "modified"),
         ]
         assert "+by hand" in (page.files[1].patch or "")
-        below = await scene.viewer.diff(two.sha, paths=("notes/",))
+        below = await scene.viewer.send(CheckpointDiff(from_sha=two.sha, paths=("notes/",)))
         assert [file.path for file in below.files] == ["notes/a.txt"]
-        assert (await scene.viewer.diff(two.sha, paths=("blob",))).files == ()
+        assert (
+            await scene.viewer.send(CheckpointDiff(from_sha=two.sha, paths=("blob",)))
+        ).files == ()
 
 
+@pytest.mark.command("checkpoint.readFile")
 async def test_files_come_byte_for_byte_whatever_is_in_them(tmp_path: Path) -> None:
     """Text is returned as text, other content in base64, links as their target; with size, mode."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
-        text = await scene.viewer.read_file(two.sha, "notes/a.txt")
+        text = await scene.viewer.send(
+            CheckpointReadFile(checkpoint_sha=two.sha, path="notes/a.txt")
+        )
         assert text == FileRange(content="one\ntwo\n", encoding="utf-8", size=8, mode=0o100644)
-        blob = await scene.viewer.read_file(two.sha, "blob")
+        blob = await scene.viewer.send(CheckpointReadFile(checkpoint_sha=two.sha, path="blob"))
         assert (blob.encoding, base64.b64decode(blob.content)) == ("base64", b"x\0y")
         assert blob.mode == 0o100600
-        link = await scene.viewer.read_file(two.sha, "link")
+        link = await scene.viewer.send(CheckpointReadFile(checkpoint_sha=two.sha, path="link"))
         assert (link.content, link.mode) == ("notes/a.txt", 0o120777)
-        strange = await scene.viewer.read_file(two.sha, "odd-\\xff.txt")
+        strange = await scene.viewer.send(
+            CheckpointReadFile(checkpoint_sha=two.sha, path="odd-\\xff.txt")
+        )
         assert strange.content == "strange"
 
 
@@ -157,7 +174,7 @@ async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: 
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
         with pytest.raises(CommandRefused) as refused:
-            await scene.viewer.read_file(two.sha, "big")
+            await scene.viewer.send(CheckpointReadFile(checkpoint_sha=two.sha, path="big"))
 
         assert refused.value.code == "FILE_TOO_LARGE"
         assert str(BIG) in refused.value.message
@@ -166,23 +183,34 @@ async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: 
         parts: list[str] = []
         offset: int | None = 0
         while offset is not None:
-            found = await scene.viewer.read_file(two.sha, "big", offset=offset, length=MAX_RANGE)
+            found = await scene.viewer.send(
+                CheckpointReadFile(
+                    checkpoint_sha=two.sha, path="big", offset=offset, length=MAX_RANGE
+                )
+            )
             parts.append(found.content)
             offset = found.next_offset
 
         assert "".join(parts) == "z" * BIG
-        middle = await scene.viewer.read_file(two.sha, "big", offset=BIG - 5, length=MAX_RANGE)
+        middle = await scene.viewer.send(
+            CheckpointReadFile(checkpoint_sha=two.sha, path="big", offset=BIG - 5, length=MAX_RANGE)
+        )
         assert (middle.content, middle.next_offset, middle.size) == ("zzzzz", None, BIG)
-        early = await scene.viewer.read_file(two.sha, "big", offset=1, length=2)
+        early = await scene.viewer.send(
+            CheckpointReadFile(checkpoint_sha=two.sha, path="big", offset=1, length=2)
+        )
         assert (early.content, early.next_offset) == ("zz", 3)
 
 
+@pytest.mark.command("replay.view")
 @pytest.mark.story("A replay shows the files and the state of a past moment.")
 async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: Path) -> None:
     """The tree is git's list, the state is the journal's fold, and events begin with the run."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
-        view = await scene.viewer.replay(one.sha[:10], compare=("previous", "now"))
+        view = await scene.viewer.send(
+            ReplayView(checkpoint_sha=one.sha[:10], compare=("previous", "now"))
+        )
         assert view.coordinate == one.coordinate
         assert view.tree == (
             TreeFile(path="b.txt", size=2, mode=0o100644),
@@ -200,31 +228,35 @@ async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: 
         assert view.previous is not None
         parent = scene.git.run("rev-parse", f"{one.sha}~1").strip()
         assert (view.previous.from_sha, view.previous.to_sha) == (parent, one.sha)
-        assert view.previous == await scene.viewer.diff(parent, one.sha)
+        assert view.previous == await scene.viewer.send(
+            CheckpointDiff(from_sha=parent, to_sha=one.sha)
+        )
         assert view.now is not None
-        assert view.now == await scene.viewer.diff(one.sha)
-        assert (await scene.viewer.replay(initial.sha, compare=("previous",))).previous is None
+        assert view.now == await scene.viewer.send(CheckpointDiff(from_sha=one.sha))
+        assert (
+            await scene.viewer.send(ReplayView(checkpoint_sha=initial.sha, compare=("previous",)))
+        ).previous is None
 
 
 async def test_a_view_of_every_event_is_the_fold_and_the_newest_files(tmp_path: Path) -> None:
     """At each seq: state = fold(journal), and files are those of the newest checkpoint then."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
-        await scene.controller.roll_back_to_checkpoint(one.sha)
+        await scene.controller.send(RollbackToCheckpoint(checkpoint_sha=one.sha))
         events = journal(scene.execution)
         shown: list[str | None] = []
         state: State = fold(())
         for seq in range(len(events) + 1):
             state = fold(events[seq - 1 : seq], state) if seq else state
-            view = await scene.viewer.replay(seq=seq, limit=0)
+            view = await scene.viewer.send(ReplayView(seq=seq, limit=0))
             assert view.state == state, seq
             assert view.tree == ()
             shown.append(None if view.coordinate is None else view.coordinate.checkpoint_sha)
 
         steps = [sha for index, sha in enumerate(shown) if index == 0 or shown[index - 1] != sha]
-        page = await scene.viewer.list_checkpoints()
+        page = await scene.viewer.send(ListCheckpoints())
         assert steps == [None, *(each.sha for each in reversed(page.checkpoints)), one.sha]
-        last = await scene.viewer.replay(seq=len(events))
+        last = await scene.viewer.send(ReplayView(seq=len(events)))
         assert [file.path for file in last.tree] == ["b.txt", "notes/a.txt"]
 
 
@@ -234,15 +266,14 @@ async def test_after_every_journey_the_newest_moment_shows_the_files_that_are_th
     """After rollback, undo and redo, the view of the last event lists the work tree's files."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
-        journeys = (
-            lambda: scene.controller.roll_back_to_checkpoint(one.sha),
-            scene.controller.undo,
-            scene.controller.redo,
-        )
-        for journey in journeys:
-            await journey()
+        for journey in (
+            RollbackToCheckpoint(checkpoint_sha=one.sha),
+            RollbackUndo(),
+            RollbackRedo(),
+        ):
+            await scene.controller.send(journey)
             last = len(journal(scene.execution))
-            view = await scene.viewer.replay(seq=last, compare=("now",))
+            view = await scene.viewer.send(ReplayView(seq=last, compare=("now",)))
             there = _names_in(scene.execution / "agentRoot")
             assert {file.path for file in view.tree} == there
             assert view.now is not None
@@ -262,10 +293,10 @@ async def test_a_view_can_be_confined_and_paged(tmp_path: Path) -> None:
     """`paths` selects files and folders; pages together are the tree; the state is sent once."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
-        whole = await scene.viewer.replay(two.sha)
+        whole = await scene.viewer.send(ReplayView(checkpoint_sha=two.sha))
         assert len(whole.tree) == 5
         files: list[TreeFile] = []
-        page = await scene.viewer.replay(two.sha, limit=2)
+        page = await scene.viewer.send(ReplayView(checkpoint_sha=two.sha, limit=2))
         assert page.state is not None
         while True:
             files += page.tree
@@ -273,11 +304,15 @@ async def test_a_view_can_be_confined_and_paged(tmp_path: Path) -> None:
             if page.cursor is None:
                 break
 
-            page = await scene.viewer.replay(two.sha, limit=2, cursor=page.cursor)
+            page = await scene.viewer.send(
+                ReplayView(checkpoint_sha=two.sha, limit=2, cursor=page.cursor)
+            )
             assert (page.state, page.events) == (None, None)
 
         assert tuple(files) == whole.tree
-        part = await scene.viewer.replay(two.sha, paths=("notes", "odd-\\xff.txt"))
+        part = await scene.viewer.send(
+            ReplayView(checkpoint_sha=two.sha, paths=("notes", "odd-\\xff.txt"))
+        )
         assert [file.path for file in part.tree] == ["notes/a.txt", "odd-\\xff.txt"]
         assert part.stats.files == 2
 
@@ -286,13 +321,15 @@ async def test_pages_of_a_comparison_are_the_comparison(tmp_path: Path) -> None:
     """With cursors, with patches and without, nothing is lost or repeated."""
     async with a_scene(tmp_path) as scene:
         one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
-        whole = await scene.viewer.diff(one.sha, two.sha)
+        whole = await scene.viewer.send(CheckpointDiff(from_sha=one.sha, to_sha=two.sha))
         for patch in (False, True):
             names: list[str] = []
             cursor: str | None = None
             while True:
-                page = await scene.viewer.diff(
-                    one.sha, two.sha, patch=patch, limit=4, cursor=cursor
+                page = await scene.viewer.send(
+                    CheckpointDiff(
+                        from_sha=one.sha, to_sha=two.sha, patch=patch, limit=4, cursor=cursor
+                    )
                 )
                 names += [file.path for file in page.files]
                 assert page.stats == whole.stats
@@ -373,10 +410,10 @@ async def test_good_questions_move_nothing_either(tmp_path: Path) -> None:
         one = await scene.record("completed", "one")
         await at_rest(scene.execution)
         before = _untouched(scene.execution)
-        await scene.viewer.replay(one.sha, compare=("previous", "now"))
-        await scene.viewer.replay(seq=5)
-        await scene.viewer.diff(one.sha, patch=True)
-        await scene.viewer.read_file(one.sha, "b.txt")
+        await scene.viewer.send(ReplayView(checkpoint_sha=one.sha, compare=("previous", "now")))
+        await scene.viewer.send(ReplayView(seq=5))
+        await scene.viewer.send(CheckpointDiff(from_sha=one.sha, patch=True))
+        await scene.viewer.send(CheckpointReadFile(checkpoint_sha=one.sha, path="b.txt"))
         assert _untouched(scene.execution) == before
 
 
@@ -388,11 +425,11 @@ async def test_a_name_that_two_checkpoints_share_is_refused_with_both(tmp_path: 
     async with a_scene(tmp_path) as scene:
         shas: list[str] = []
         while len({sha[:4] for sha in shas}) == len(shas) and len(shas) < 1_500:
-            shas.append((await scene.controller.create_checkpoint()).sha)
+            shas.append((await scene.controller.send(CheckpointCreate())).sha)
 
         shared = next(sha[:4] for sha in shas if sum(each[:4] == sha[:4] for each in shas) > 1)
         with pytest.raises(CommandRefused) as refused:
-            await scene.viewer.replay(shared)
+            await scene.viewer.send(ReplayView(checkpoint_sha=shared))
 
         assert refused.value.code == "AMBIGUOUS_CHECKPOINT"
         assert refused.value.path == "$.data.checkpointSha"

@@ -14,12 +14,15 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
+    CheckpointCreate,
     CodonNext,
     CodonRedo,
+    ListCheckpoints,
     RollbackRedo,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackUndo,
+    StoreFsck,
     StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode
@@ -49,7 +52,7 @@ def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
 
 
 async def rolled_back(client: Client, command: Any) -> RollbackReport:
-    return await client.ask(command)
+    return await client.send(command)
 
 
 def recalled(execution: Path) -> list[str]:
@@ -83,7 +86,7 @@ def holds_together(execution: Path) -> None:
 
 
 async def records(client: Client) -> list[CheckpointRecord]:
-    page = await client.list_checkpoints()
+    page = await client.send(ListCheckpoints())
     return list(page.checkpoints)
 
 
@@ -127,15 +130,15 @@ async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: P
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
-        first = await client.create_checkpoint("first")
+        first = await client.send(CheckpointCreate(label="first"))
         kept = GitWitness(execution).run("rev-parse", MEMORY)
         before = objects(execution)
-        again = await client.create_checkpoint("again")
+        again = await client.send(CheckpointCreate(label="again"))
         assert objects(execution) - before == {again.sha}
         assert await server.stop() == 0
 
     async with running_server(hank, None, execution) as server, server.client() as client:
-        last = await client.create_checkpoint("last")
+        last = await client.send(CheckpointCreate(label="last"))
 
     assert {r.coordinate.memory_epoch for r in (first, again, last)} == {
         first.coordinate.memory_epoch
@@ -193,7 +196,7 @@ async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         large = as_sentinel(execution, "deep/large#1.json", "x" * 300_000)
         known = memory(execution)
-        target = await client.create_checkpoint("here")
+        target = await client.send(CheckpointCreate(label="here"))
         as_sentinel(execution, "watcher-codon-one.json", "[1, 2]")
         as_sentinel(execution, "later-codon-two.json", "[]")
         large.unlink()
@@ -335,7 +338,7 @@ async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
         await client.send(StoreGc(max_count=0))
         await rolled_back(client, to_end_of("one", rewind_memory=True))
         assert [len(data.splitlines()) for data in memory(execution).values()] == [2]
-        found = await client.check_store()
+        found = await client.send(StoreFsck())
         assert (found.damages, found.missing) == ((), ())
 
     holds_together(execution)
@@ -423,7 +426,7 @@ async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
         await after_both(server, client)
         transcript = transcript_of(execution, "two", home)
         before = transcript.read_bytes()
-        target = await client.create_checkpoint("here")
+        target = await client.send(CheckpointCreate(label="here"))
         transcript.write_bytes(before + b'{"prompt": "later"}\n')
         later = transcript.read_bytes()
         back = RollbackToCheckpoint(checkpoint_sha=target.sha, rewind_memory=True)
@@ -485,7 +488,7 @@ async def test_an_epoch_that_is_lost_is_named_and_nothing_is_forgotten(tmp_path:
         server.client() as client,
     ):
         await idle(client)
-        await client.create_checkpoint("keeps the memory of now")
+        await client.send(CheckpointCreate(label="keeps the memory of now"))
         before = memory(execution)
         GitWitness(execution).run("update-ref", "-d", MEMORY)
         report = await rolled_back(client, to_end_of("one", rewind_memory=True))

@@ -19,7 +19,17 @@ import pytest
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CodonRedo
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonRedo,
+    CodonSkip,
+    GetServerStatus,
+    GetState,
+    ListCheckpoints,
+    PermissionAnswer,
+    RollbackToCheckpoint,
+    RollbackToLastSuccess,
+)
 from hankweave_protocol.events import (
     AssistantAction,
     CodonCompletedEvent,
@@ -203,6 +213,7 @@ async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_p
 # --- clients --------------------------------------------------------------------------------------
 
 
+@pytest.mark.command("permission.answer")
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> None:
     """The request has its subject, reason and deadline; the resolution names the client.
@@ -211,16 +222,18 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     """
     async with asking(tmp_path, writes("a.txt", "a"), timeoutSeconds=3600) as (_, client):
         request = await asked(client)
-        before = (await client.status()).pending_permissions
+        before = (await client.send(GetServerStatus())).pending_permissions
         assert files(tmp_path) == {}
-        await client.answer_permission(request.request_id, decision, "Because.")
+        await client.send(
+            PermissionAnswer(request_id=request.request_id, decision=decision, message="Because.")
+        )
         event = await settled(client)
-        after = (await client.status()).pending_permissions
+        after = (await client.send(GetServerStatus())).pending_permissions
         with pytest.raises(CommandRefused) as again:
-            await client.answer_permission(request.request_id, "allow")
+            await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
 
         with pytest.raises(CommandRefused) as unknown:
-            await client.answer_permission("none", "allow")
+            await client.send(PermissionAnswer(request_id="none", decision="allow"))
 
         await idle(client)
 
@@ -260,13 +273,13 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
         address = discover(server.execution)
         async with connect(address.url, token=token, since_seq=0) as viewer:
             assert (await asked(viewer)).request_id == request.request_id
-            assert len((await viewer.status()).pending_permissions) == 1
+            assert len((await viewer.send(GetServerStatus())).pending_permissions) == 1
             with pytest.raises(CommandRefused) as refused:
-                await viewer.answer_permission(request.request_id, "allow")
+                await viewer.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
 
         assert refused.value.code == "INSUFFICIENT_PERMISSIONS"
-        assert len((await client.status()).pending_permissions) == 1
-        await client.answer_permission(request.request_id, "allow")
+        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
+        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
         await idle(client)
 
 
@@ -281,28 +294,36 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     async with asking(tmp_path, *steps, onTimeout="allow") as (server, client):
         request = await asked(client)
         assert (request.suggestion, request.on_expiry) == ("Write(out/*)", "allow")
-        (pending,) = (await client.status()).pending_permissions
+        (pending,) = (await client.send(GetServerStatus())).pending_permissions
         assert (pending.suggestion, pending.on_expiry) == ("Write(out/*)", "allow")
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         address = discover(server.execution)
         async with connect(address.url, token=token) as viewer:
             with pytest.raises(CommandRefused) as from_viewer:
-                await viewer.answer_permission(request.request_id, "allow", always="Write(out/*)")
+                await viewer.send(
+                    PermissionAnswer(
+                        request_id=request.request_id, decision="allow", always="Write(out/*)"
+                    )
+                )
 
         refused = []
         for decision, rule in (("allow", "*"), ("allow", "Write(src/**)"), ("deny", "Write")):
             with pytest.raises(CommandRefused) as caught:
-                await client.answer_permission(request.request_id, decision, always=rule)  # type: ignore[arg-type]
+                await client.send(
+                    PermissionAnswer(request_id=request.request_id, decision=decision, always=rule)
+                )  # type: ignore[arg-type]
 
             refused.append((caught.value.code, caught.value.path))
 
         assert from_viewer.value.code == "INSUFFICIENT_PERMISSIONS"
         assert refused == [("INVALID_COMMAND", "$.data.always")] * 3
-        assert (await client.status()).pending_permissions == (pending,)
-        await client.answer_permission(request.request_id, "allow", always="Write(out/*)")
+        assert (await client.send(GetServerStatus())).pending_permissions == (pending,)
+        await client.send(
+            PermissionAnswer(request_id=request.request_id, decision="allow", always="Write(out/*)")
+        )
         other = await asked(client)
         assert str(other.tool_input["file_path"]).endswith("other.txt")
-        await client.answer_permission(other.request_id, "deny")
+        await client.send(PermissionAnswer(request_id=other.request_id, decision="deny"))
         await idle(client)
 
     execution = tmp_path / "execution"
@@ -319,9 +340,9 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     ):
         shown = await anyio.to_thread.run_sync(cli, "permissions", "--execution", str(execution))
         assert "  Write(out/*)  (request " in shown.stdout
-        await client.roll_back_to_last_success()
-        assert (await client.state()).permission_rules[0].rule == "Write(out/*)"
-        last = (await client.status()).last_event_seq
+        await client.send(RollbackToLastSuccess())
+        assert (await client.send(GetState())).permission_rules[0].rule == "Write(out/*)"
+        last = (await client.send(GetServerStatus())).last_event_seq
         await client.send(CodonRedo())
         event = await client.until(PermissionRequested, lambda each: each.seq > last, LIMIT)
         assert isinstance(event.data, PermissionRequested)
@@ -333,14 +354,16 @@ async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Pat
     async with asking(tmp_path, RUN) as (_, client):
         request = await asked(client)
         with pytest.raises(CommandRefused) as refused:
-            await client.answer_permission(
-                request.request_id,
-                "allow",
-                expected_run_id="1736000000000-abc123-def456",  # type: ignore[arg-type]
+            await client.send(
+                PermissionAnswer(
+                    request_id=request.request_id,
+                    decision="allow",
+                    expected_run_id="1736000000000-abc123-def456",  # type: ignore[arg-type]
+                )
             )
 
         assert refused.value.code == "STALE_RUN"
-        await client.answer_permission(request.request_id, "deny")
+        await client.send(PermissionAnswer(request_id=request.request_id, decision="deny"))
         await idle(client)
 
 
@@ -349,7 +372,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         async with server.client() as later:
-            (pending,) = (await later.status()).pending_permissions
+            (pending,) = (await later.send(GetServerStatus())).pending_permissions
             assert pending == PendingPermission(
                 codon_id=request.codon_id,
                 request_id=request.request_id,
@@ -359,7 +382,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
                 reason=request.reason,
                 suggestion=request.suggestion,
             )
-            await later.answer_permission(pending.request_id, "allow")
+            await later.send(PermissionAnswer(request_id=pending.request_id, decision="allow"))
 
         await idle(client)
 
@@ -372,7 +395,9 @@ async def test_nobody_is_told_before_it_is_on_the_disk(tmp_path: Path) -> None:
         tmp_path,
         {"run": f"cp {tmp_path}/execution/.hankweave/events/events.jsonl seen.txt"},
     ) as (_, client):
-        await client.answer_permission((await asked(client)).request_id, "allow")
+        await client.send(
+            PermissionAnswer(request_id=(await asked(client)).request_id, decision="allow")
+        )
         await idle(client)
 
     assert b'"permission.resolved"' in files(tmp_path)["seen.txt"]
@@ -390,7 +415,7 @@ async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
         allow=["Write"],
     ) as (server, client):
         await idle(client)
-        page = await client.list_checkpoints()
+        page = await client.send(ListCheckpoints())
         git = GitWitness(server.execution)
 
     (before,) = [each for each in page.checkpoints if each.kind == "tool"]
@@ -413,7 +438,7 @@ async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: 
         request = await asked(client)
         event = await settled(client)
         with pytest.raises(CommandRefused) as late:
-            await client.answer_permission(request.request_id, "allow")
+            await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
 
         await idle(client)
 
@@ -445,7 +470,7 @@ async def ended_by(client: Client) -> None:
     assert isinstance(event.data, PermissionResolved)
     assert (event.data.decision, event.data.by) == ("deny", "ended")
     assert event.data.message
-    assert (await client.status()).pending_permissions == ()
+    assert (await client.send(GetServerStatus())).pending_permissions == ()
 
 
 @pytest.mark.parametrize("way", ["skip", "force stop"])
@@ -453,7 +478,11 @@ async def test_a_codon_that_is_ended_waits_for_nobody(tmp_path: Path, way: str) 
     """Skip and force stop resolve the request, and the requested call is not made."""
     async with asking(tmp_path, RUN) as (server, client):
         await asked(client)
-        await (client.skip_codon() if way == "skip" else client.force_stop_codon("Enough."))
+        await (
+            client.send(CodonSkip())
+            if way == "skip"
+            else client.send(CodonForceStop(reason="Enough."))
+        )
         await ended_by(client)
         await client.until(CodonCompletedEvent, timeout=LIMIT)
 
@@ -480,7 +509,7 @@ async def test_a_rollback_that_stops_the_codon_stops_its_waiting(tmp_path: Path)
     """onRunning stop ends the request, restores the files, and puts the plan at its place."""
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         await asked(client)
-        report = await client.roll_back_to_last_success(on_running="stop")
+        report = await client.send(RollbackToLastSuccess(on_running="stop"))
         await ended_by(client)
         await client.until(RollbackCompleted, timeout=LIMIT)
         assert [each.path for each in report.removed] == ["a.txt"]
@@ -493,11 +522,13 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         request = await asked(client)
         (first, *_) = [
-            each for each in (await client.list_checkpoints()).checkpoints if each.kind == "tool"
+            each
+            for each in (await client.send(ListCheckpoints())).checkpoints
+            if each.kind == "tool"
         ]
-        await client.roll_back_to_checkpoint(first.sha, on_running="pause")
-        assert len((await client.status()).pending_permissions) == 1
-        await client.answer_permission(request.request_id, "allow")
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha, on_running="pause"))
+        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
+        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
         await idle(client)
 
     assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
@@ -534,10 +565,10 @@ async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
     ):
         again = await asked(other)
         with pytest.raises(CommandRefused) as stale:
-            await other.answer_permission(request.request_id, "allow")
+            await other.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
 
         assert stale.value.code == "UNKNOWN_PERMISSION"
-        await other.answer_permission(again.request_id, "allow")
+        await other.send(PermissionAnswer(request_id=again.request_id, decision="allow"))
         await idle(other)
 
 
@@ -553,7 +584,7 @@ async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> 
         running_server(hank, None, server.execution, "--no-autostart") as second,
         second.client() as other,
     ):
-        assert (await other.status()).pending_permissions == ()
+        assert (await other.send(GetServerStatus())).pending_permissions == ()
 
     assert files(tmp_path) == {}
 
@@ -607,9 +638,9 @@ async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
             lambda event: getattr(event.data, "content", None) == "busy",
             timeout=LIMIT,
         )
-        assert len((await client.status()).pending_permissions) == 2
-        await client.answer_permission(second.request_id, "deny")
-        await client.answer_permission(first.request_id, "allow")
+        assert len((await client.send(GetServerStatus())).pending_permissions) == 2
+        await client.send(PermissionAnswer(request_id=second.request_id, decision="deny"))
+        await client.send(PermissionAnswer(request_id=first.request_id, decision="allow"))
         await idle(client)
 
     execution = tmp_path / "execution"
@@ -625,8 +656,8 @@ async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> No
         event = await settled(client)
         assert isinstance(event.data, PermissionResolved)
         assert (event.data.request_id, event.data.by) == (first.request_id, "ended")
-        (left,) = (await client.status()).pending_permissions
-        await client.answer_permission(left.request_id, "allow")
+        (left,) = (await client.send(GetServerStatus())).pending_permissions
+        await client.send(PermissionAnswer(request_id=left.request_id, decision="allow"))
         await idle(client)
 
 
@@ -642,8 +673,8 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
             assert (event.data.decision, event.data.by) == ("deny", "policy")
             assert event.data.message == "100 requests are already pending."
 
-        assert len((await client.status()).pending_permissions) == 100
-        await client.skip_codon()
+        assert len((await client.send(GetServerStatus())).pending_permissions) == 100
+        await client.send(CodonSkip())
         await idle(client, "codon-completed")
 
     ended = [each for each in resolved(tmp_path / "execution") if each.by == "ended"]

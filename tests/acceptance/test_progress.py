@@ -19,7 +19,16 @@ import anyio.to_thread
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import ConnectionLost
-from hankweave_protocol.commands import CheckpointCreate
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    ExecutionBranch,
+    Ping,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+    StoreFsck,
+    StoreGc,
+)
 from hankweave_protocol.events import (
     CheckpointPruned,
     Event,
@@ -137,18 +146,24 @@ async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -
 
         async def capture() -> None:
             await anyio.to_thread.run_sync(fill, tree, FILES, f" in {len(made)}")
-            made.append((await client.create_checkpoint("much")).sha)
+            made.append((await client.send(CheckpointCreate(label="much"))).sha)
 
         async def restore() -> None:
-            await client.roll_back_to_codon(CodonId("one"), "end")
-            await client.undo()
+            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+            await client.send(RollbackUndo())
 
         async def branch() -> None:
             path = str(tmp_path / f"branch-{len(branches)}")
-            branches.append(Path((await client.branch(made[-1], path=path)).execution_path))
+            branches.append(
+                Path(
+                    (
+                        await client.send(ExecutionBranch(checkpoint_sha=made[-1], path=path))
+                    ).execution_path
+                )
+            )
 
         async def check() -> None:
-            await client.check_store()
+            await client.send(StoreFsck())
 
         began = anyio.current_time()
         async with slowed(server):
@@ -199,15 +214,15 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
 
         async def collect() -> None:
             await anyio.to_thread.run_sync(fill, tree, FILES)
-            await client.create_checkpoint("a dead end")
-            await client.roll_back_to_codon(CodonId("one"), "end")
+            await client.send(CheckpointCreate(label="a dead end"))
+            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
             await anyio.to_thread.run_sync(fill, tree, FILES // 2)
-            kept = await client.create_checkpoint("half of it")
+            kept = await client.send(CheckpointCreate(label="half of it"))
             # The newest rollback can be undone: only an older one leaves something to prune.
-            await client.roll_back_to_codon(CodonId("one"), "end")
-            await client.roll_back_to_checkpoint(kept.sha)
+            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+            await client.send(RollbackToCheckpoint(checkpoint_sha=kept.sha))
             async with slowed(server):
-                assert (await client.collect_garbage(max_count=0)).pruned
+                assert (await client.send(StoreGc(max_count=0))).pruned
 
         with limited():
             while not curious.of("gc"):
@@ -231,10 +246,10 @@ async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
             while took >= PATIENCE_SECONDS:
                 curious.told.clear()
                 began = anyio.current_time()
-                await client.create_checkpoint("little")
+                await client.send(CheckpointCreate(label="little"))
                 took = anyio.current_time() - began
 
-        await client.ping()
+        await client.send(Ping())
 
     assert curious.told == []
 
@@ -254,9 +269,9 @@ async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> N
 
         await client.until(StateTransition, is_it, timeout=LIMIT)
 
-        made = await client.create_checkpoint("after it")
+        made = await client.send(CheckpointCreate(label="after it"))
         assert made.label == "after it"
-        assert not (await client.check_store()).damages
+        assert not (await client.send(StoreFsck())).damages
 
 
 async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
@@ -287,7 +302,7 @@ async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path
     """A running server's rollback, undo, branch and fsck draw bars, as the console script does."""
     async with server_with_many_files(tmp_path) as (server, client):
         root = str(server.execution)
-        made = await client.create_checkpoint("much")
+        made = await client.send(CheckpointCreate(label="much"))
         work = anyio.to_thread.run_sync
         back, forth = ("rollback", "--codon", "one", "--yes"), ("undo", "--yes")
         async with slowed(server, A_LITTLE):
@@ -339,7 +354,7 @@ async def attach_shows(text: str, client: Client, root: str) -> None:
 
 async def check_again_and_again(client: Client) -> None:
     while True:
-        await client.check_store()
+        await client.send(StoreFsck())
 
 
 def is_silent(execution: Path) -> None:

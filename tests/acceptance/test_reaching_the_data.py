@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import ListCheckpoints, RollbackToCheckpoint
 from hankweave_protocol.events import CheckCompleted, Info
 from support.command_line import hankweave
 from support.running_server import RunningServer, running_server
@@ -128,9 +129,9 @@ async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machi
         assert [check.passed for check in told(machine.execution, CheckCompleted)] == [True]
         assert (machine.tree / "seen").read_text().split() == ["notes.md", "rows.csv"]
         machine.link.unlink()
-        made = (await client.list_checkpoints()).checkpoints[0]
+        made = (await client.send(ListCheckpoints())).checkpoints[0]
         (machine.tree / "later").touch()
-        await client.roll_back_to_checkpoint(made.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert os.readlink(machine.link) == str(machine.data)
         assert machine.untouched
 
@@ -158,8 +159,8 @@ async def test_a_rollback_leaves_the_data_alone(machine: Machine) -> None:
         client,
     ):
         (machine.data / "added.csv").write_text("3\n")
-        oldest = (await client.list_checkpoints()).checkpoints[-1]
-        await client.roll_back_to_checkpoint(oldest.sha)
+        oldest = (await client.send(ListCheckpoints())).checkpoints[-1]
+        await client.send(RollbackToCheckpoint(checkpoint_sha=oldest.sha))
         assert not (machine.tree / "b").exists()
         assert (machine.link / "added.csv").read_text() == "3\n"
 

@@ -85,14 +85,16 @@ async def lived(folder: Path) -> Past:
     execution = folder / "execution"
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
-        pinned = await client.ask(CheckpointCreate(label=f"with {VALUE} in it"))
-        await client.ask(CheckpointPin(checkpoint_sha=pinned.sha, pinned=True, name=f"pin {VALUE}"))
+        pinned = await client.send(CheckpointCreate(label=f"with {VALUE} in it"))
+        await client.send(
+            CheckpointPin(checkpoint_sha=pinned.sha, pinned=True, name=f"pin {VALUE}")
+        )
         work = execution / "agentRoot"
         (work / "sub" / "binary").write_bytes(b"\0\1" + VALUE.encode() + b"\2")
-        later = await client.ask(CheckpointCreate())
+        later = await client.send(CheckpointCreate())
         (work / "sub" / "access.txt").write_text("no password any more\n")
         (work / "sub" / "binary").unlink()
-        await client.ask(CheckpointCreate())
+        await client.send(CheckpointCreate())
         await client.send(RollbackToCheckpoint(checkpoint_sha=later.sha))
         await client.send(RollbackUndo())
         assert await server.stop() == 0

@@ -124,7 +124,7 @@ async def test_a_step_that_is_redone_runs_with_what_depends_on_it(tmp_path: Path
         execution = server.execution
         before = tree(execution / "agentRoot")
         (tmp_path / "counter").write_text("3")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
         assert outcome(execution) == {
             "a": False, "b": False, "c": True, "d": True, "e": True, "f": True,
@@ -148,7 +148,7 @@ async def test_everything_runs_again_if_everything_depends_on_the_change(tmp_pat
     """With another parity, every file that follows differs, so nothing is taken over."""
     async with a_finished_plan(tmp_path) as (server, client):
         (tmp_path / "counter").write_text("2")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
         assert not any(outcome(server.execution).values())
         assert (server.execution / "agentRoot" / "f.txt").read_bytes() == b"0\nce"
@@ -160,9 +160,9 @@ async def test_undo_takes_back_a_redone_step(tmp_path: Path) -> None:
         first = outcome(server.execution)
         files = tree(server.execution / "agentRoot")
         (tmp_path / "counter").write_text("2")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
         assert tree(server.execution / "agentRoot") == files
         assert outcome(server.execution) == first
 
@@ -195,22 +195,22 @@ async def test_reuse_is_an_option_and_a_field_of_the_hank(tmp_path: Path) -> Non
     back = RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
     async with a_finished_plan(tmp_path, *codons) as (server, client):
         execution = server.execution
-        await client.ask(back)
+        await client.send(back)
         await idle(client)
         assert not any(outcome(execution).values())
         await server.stop()
 
     async with resumed(execution, "--reuse") as (server, client):
-        await client.ask(back)
+        await client.send(back)
         await idle(client)
         assert outcome(execution) == {"a": True, "b": False, "c": True}
-        await client.ask(CodonRedo())
+        await client.send(CodonRedo())
         await idle(client)
         assert outcome(execution)["c"] is False, "a person has asked to run it again"
         await server.stop()
 
     async with resumed(execution, "--no-reuse") as (server, client):
-        await client.ask(back)
+        await client.send(back)
         await idle(client)
         assert not any(outcome(execution).values())
 
@@ -220,9 +220,9 @@ async def test_edits_and_other_prompts_are_other_inputs(tmp_path: Path) -> None:
     codons = (codon("a", writes("a.txt", "a")), codon("b", runs("cat *.txt > all")))
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
         execution = server.execution
-        await client.ask(RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="completed"))
+        await client.send(RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="completed"))
         (execution / "agentRoot" / "note.txt").write_text("by hand")
-        await client.ask(CodonNext())
+        await client.send(CodonNext())
         await idle(client)
         assert outcome(execution) == {"a": False, "b": False}
         assert (execution / "agentRoot" / "all").read_text() == "aby hand"
@@ -232,7 +232,7 @@ async def test_edits_and_other_prompts_are_other_inputs(tmp_path: Path) -> None:
     hank = tmp_path / "hank" / "hank.json"
     options = ("--force", "--reuse", "--no-autostart")
     async with resumed(execution, *options, hank=hank) as (server, client):
-        await client.ask(
+        await client.send(
             RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
         )
         await idle(client)
@@ -249,7 +249,7 @@ async def test_a_continued_conversation_is_taken_over(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path, *codons) as (server, client):
         execution = server.execution
         first = [entry.codon for entry in thread(state(execution))]
-        await client.ask(again("c"))
+        await client.send(again("c"))
         await idle(client)
         c = thread(state(execution))[-1].codon
         assert isinstance(c, CompletedCodon)
@@ -258,7 +258,7 @@ async def test_a_continued_conversation_is_taken_over(tmp_path: Path) -> None:
         await server.stop()
 
     async with resumed(execution, "--reuse") as (server, client):
-        await client.ask(
+        await client.send(
             RollbackToCodon(
                 codon_id=CodonId("a"),
                 checkpoint_type="beginning",
@@ -268,7 +268,7 @@ async def test_a_continued_conversation_is_taken_over(tmp_path: Path) -> None:
         )
         await idle(client)
         assert outcome(execution) == {"a": True, "b": True, "c": True}
-        await client.ask(CodonRedo())
+        await client.send(CodonRedo())
         await idle(client)
         c = thread(state(execution))[-1].codon
         assert isinstance(c, CompletedCodon)
@@ -281,12 +281,12 @@ async def test_a_branch_takes_over_what_it_has_inherited(tmp_path: Path) -> None
         (newest,) = [each for each in thread(state(server.execution)) if each.codon.codon_id == "f"]
         assert isinstance(newest.codon, CompletedCodon)
         sha = newest.codon.completion_checkpoint
-        branch = await client.ask(ExecutionBranch(checkpoint_sha=sha))
+        branch = await client.send(ExecutionBranch(checkpoint_sha=sha))
         await server.stop()
 
     path = Path(branch.execution_path)
     async with resumed(path, "--reuse") as (server, client):
-        await client.ask(
+        await client.send(
             RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
         )
         await idle(client)
@@ -326,7 +326,7 @@ async def test_a_takeover_that_is_killed_is_repeated_at_the_next_start(
         execution = server.execution
         before = tree(execution / "agentRoot")
         (tmp_path / "counter").write_text("3")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await client.until(
             StateTransition,
             lambda event: (
@@ -388,7 +388,7 @@ async def test_reuse_needs_the_beginning_of_a_codon(tmp_path: Path) -> None:
     """`reuse` with another checkpoint of the codon is refused before anything changes."""
     async with a_finished_plan(tmp_path, codon("a", writes("a.txt", "a"))) as (_, client):
         with pytest.raises(CommandRefused) as refused:
-            await client.ask(
+            await client.send(
                 RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", reuse=True)
             )
 
@@ -406,7 +406,7 @@ async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
         root = server.execution / "agentRoot"
         before = (root / "untracked").read_text()
-        await client.ask(
+        await client.send(
             RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
         )
         await idle(client)
@@ -427,7 +427,7 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path) as (server, client):
         execution = server.execution
         (tmp_path / "counter").write_text("2")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
         said = await cli("why", "b", "-e", str(execution))
         assert "b was run, and nothing was reused: no earlier result has the same inputs." in said
@@ -436,7 +436,7 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
         assert found["differences"] == ["tracked files"]
         assert found["paths"] == ["a.txt"]
         (tmp_path / "counter").write_text("1")
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
         reused = [entry.codon for entry in thread(state(execution))][-1]
         assert isinstance(reused, CompletedCodon)
@@ -454,7 +454,7 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
     hank = tmp_path / "hank" / "hank.json"
     options = ("--force", "--reuse", "--no-autostart")
     async with resumed(execution, *options, hank=hank) as (server, client):
-        await client.ask(again("a"))
+        await client.send(again("a"))
         await idle(client)
         said = await cli("why", "a", "-e", str(execution))
         assert "\n  its prompt\n" in said
@@ -470,7 +470,7 @@ async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None
         codon("plain", writes("b.txt", "b")),
     )
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
-        await client.ask(
+        await client.send(
             RollbackToCodon(
                 codon_id=CodonId("rigged"), checkpoint_type="beginning", auto_restart=True
             )

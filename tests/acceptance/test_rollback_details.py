@@ -11,6 +11,7 @@ from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointPin,
+    ExecutionBranch,
     RollbackPreview,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -50,9 +51,9 @@ async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None
     ):
         await idle(client)
         first = state(execution).runs[0].run_id
-        await client.ask(_to_end_of("one"))
-        preview = await client.ask(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
-        report = await client.ask(_to_end_of("two"))
+        await client.send(_to_end_of("one"))
+        preview = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
+        report = await client.send(_to_end_of("two"))
         assert tree(execution / "agentRoot") == {"a.txt": b"two"}
         assert (report.target.run_id, report.target.codon_id) == (first, "two")
         assert report.note is not None
@@ -78,10 +79,10 @@ async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
             for record in await listed(client)
             if (record.kind, record.coordinate.codon_id) == ("completed", "one")
         )
-        report = await client.ask(RollbackToCheckpoint(checkpoint_sha=one.sha.upper()))
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha.upper()))
         assert report.target.checkpoint_sha == one.sha
         pin = CheckpointPin(checkpoint_sha=one.sha[:8].upper(), pinned=True)
-        assert (await client.ask(pin)).sha == one.sha
+        assert (await client.send(pin)).sha == one.sha
 
 
 async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
         again = tmp_path / f"again-{k}"
         copy_execution(execution, again)
         async with running_server(hank, None, again) as server, server.client() as client:
-            await client.ask(_to_end_of("one"))
+            await client.send(_to_end_of("one"))
             assert await server.stop() == 0
 
         assert state(again).runs[0].codons == ()
@@ -162,7 +163,7 @@ async def test_a_label_has_a_limit(tmp_path: Path) -> None:
     ):
         await idle(client)
         before = len(await listed(client))
-        made = await client.ask(CheckpointCreate(label="x" * 500))
+        made = await client.send(CheckpointCreate(label="x" * 500))
         assert made.label == "x" * 500
         with pytest.raises(CommandRefused) as refused:
             await client.send(CheckpointCreate(label="x" * 501))
@@ -185,9 +186,9 @@ async def test_secrets_in_labels_reach_no_commit_and_no_event(
     ):
         await idle(client)
         label = f"with {known} and {format_} in it"
-        made = await client.ask(CheckpointCreate(label=label))
+        made = await client.send(CheckpointCreate(label=label))
         assert made.label == "with [redacted:DEPLOY_TOKEN] and [redacted:openai-key] in it"
-        await client.ask(
+        await client.send(
             CheckpointPin(checkpoint_sha=made.sha, name=f"pin {known}", pinned=True),
         )
 
@@ -219,14 +220,16 @@ async def test_a_branch_is_never_made_through_a_link_in_the_work_tree(tmp_path: 
         sha = (await listed(client))[0].sha
         for place in (link / "new", tmp_path / "chain" / "new"):
             with pytest.raises(CommandRefused) as refused:
-                await client.branch(sha, path=str(place))
+                await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place)))
 
             assert refused.value.code == ErrorCode.INVALID_PATH
             assert refused.value.path == "$.data.path"
 
         assert os.listdir(outside) == []
         (tmp_path / "mine").symlink_to(outside)
-        made = await client.branch(sha, path=str(tmp_path / "mine" / "new"))
+        made = await client.send(
+            ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "mine" / "new"))
+        )
         assert made.execution_path == str(outside / "new")
 
 
@@ -241,7 +244,7 @@ async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: 
         server.client() as client,
     ):
         await idle(client)
-        made = await client.branch((await listed(client))[0].sha)
+        made = await client.send(ExecutionBranch(checkpoint_sha=(await listed(client))[0].sha))
 
     root = home / ".hankweave-executions"
     assert Path(made.execution_path).parent == root
@@ -258,17 +261,17 @@ async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
         await idle(client)
         for index in range(3):
             (execution / "agentRoot" / "a.txt").write_text(f"edit {index}")
-            await client.ask(_to_end_of("one"))
+            await client.send(_to_end_of("one"))
 
         before = state(execution).undo
         assert len(before) == 3
-        dry = await client.ask(StoreGc(dry_run=True, max_count=0))
-        done = await client.ask(StoreGc(max_count=0))
+        dry = await client.send(StoreGc(dry_run=True, max_count=0))
+        done = await client.send(StoreGc(max_count=0))
         assert dry.undos_lost == done.undos_lost > 0
         left = 3 - done.undos_lost
         assert len(state(execution).undo) == left > 0
         for _ in range(left):
-            await client.ask(RollbackUndo())
+            await client.send(RollbackUndo())
 
         with pytest.raises(CommandRefused) as nothing:
             await client.send(RollbackUndo())

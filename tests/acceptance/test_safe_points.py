@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hankweave_protocol.commands import CheckpointCreate, ListCheckpoints
 from hankweave_protocol.events import RigSetupCompleted
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import CompletedCodon
@@ -36,7 +37,7 @@ async def all_taken(
         server.client() as client,
     ):
         await idle(client)
-        page = await client.list_checkpoints()
+        page = await client.send(ListCheckpoints())
 
     GitWitness(execution).assert_sound()
     return GitWitness(execution), list(reversed(page.checkpoints))
@@ -93,7 +94,7 @@ async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_
         (execution / "agentRoot" / "a.txt").write_text("a person's")
         gate.touch()
         await idle(client)
-        page = await client.list_checkpoints()
+        page = await client.send(ListCheckpoints())
 
     (before,) = [record for record in page.checkpoints if record.summary == "a.txt +1 −1"]
     assert GitWitness(execution).files(before.sha) == {"a.txt": b"a person's"}
@@ -177,9 +178,9 @@ async def test_a_checkpoint_of_nothing_new_makes_no_new_tree(tmp_path: Path) -> 
     hank = write_hank(tmp_path / "hank", codon("one", writes("d/a.txt", "a")))
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
-        first = await client.create_checkpoint()
+        first = await client.send(CheckpointCreate())
         before = _objects(execution)
-        second = await client.create_checkpoint()
+        second = await client.send(CheckpointCreate())
 
     git = GitWitness(execution)
     assert git.run("rev-parse", f"{first.sha}^{{tree}}") == git.run(

@@ -28,9 +28,9 @@ async def test_a_checkpoint_with_a_secret_is_flagged_once(tmp_path: Path) -> Non
         async with server.client(since_seq=0) as client:
             await idle(client)
             (execution / "agentRoot" / "other.txt").write_text("nothing secret\n")
-            made = await client.ask(CheckpointCreate())
+            made = await client.send(CheckpointCreate())
             (execution / "agentRoot" / "copy.txt").write_text(f"once more: {KEY}\n")
-            copied = await client.ask(CheckpointCreate())
+            copied = await client.send(CheckpointCreate())
 
         assert await server.stop() == 0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hankweave_protocol.commands import CodonSkip
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     ErrorEvent,
@@ -220,7 +221,7 @@ async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
     ):
         await eventually(lambda: endpoint.requests)
 
-        await client.skip_codon()
+        await client.send(CodonSkip())
         await client.until(CodonCompletedEvent, timeout=LIMIT)
         await idle(client, "codon-completed")
 

@@ -21,6 +21,7 @@ from hankweave_protocol.commands import (
     CodonRedo,
     CodonSkip,
     CodonStart,
+    GetServerStatus,
     ListCheckpoints,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -150,6 +151,7 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.command("codon.next", "codon.skip", "codon.redo", "codon.forceStop")
 @pytest.mark.story("A running codon can be skipped, stopped and run again.")
 async def test_skip_redo_and_force_stop_end_a_codon_as_they_say(tmp_path: Path) -> None:
     """skip: skipped; forceStop: failed; redo: the newest codon again, in a run of its own."""
@@ -226,14 +228,14 @@ async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
         server.client(since_seq=0) as client,
     ):
         await started(client, "two")
-        status = await client.status()
+        status = await client.send(GetServerStatus())
         for make, code, path in REFUSALS:
             with pytest.raises(CommandRefused) as refused:
                 await client.send(make())
 
             assert (refused.value.code, refused.value.path) == (code, path), make()
 
-        assert (await client.status()).last_event_seq == status.last_event_seq
+        assert (await client.send(GetServerStatus())).last_event_seq == status.last_event_seq
 
 
 FRAMES: list[tuple[str, ErrorCode]] = [

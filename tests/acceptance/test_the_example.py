@@ -12,6 +12,7 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
+    GetServerStatus,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackToLastSuccess,
@@ -119,6 +120,7 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
     assert len(set(schema)) > 1, "a review has changed a part of the schema"
 
 
+@pytest.mark.command("rollback.toCheckpoint", "rollback.toCodon", "rollback.toLastSuccess")
 @pytest.mark.story(
     "A rollback to a checkpoint, a codon or the last success restores exactly its files."
 )
@@ -145,7 +147,7 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
         assert git.is_detached()
 
         # To a codon in the middle of the loop, and on from there at once.
-        seq = (await client.status()).last_event_seq
+        seq = (await client.send(GetServerStatus())).last_event_seq
         await client.send(
             RollbackToCodon(
                 codon_id=CodonId("review#0"), checkpoint_type="completed", auto_restart=True

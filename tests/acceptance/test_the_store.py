@@ -14,7 +14,16 @@ from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
-from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointPin,
+    GetServerStatus,
+    ListCheckpoints,
+    RollbackPreview,
+    RollbackToCheckpoint,
+    StoreFsck,
+    StoreGc,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     CheckpointPinned,
@@ -34,21 +43,22 @@ from support.watching import idle, told
 
 async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
     """Assert that each checkpoint is whole, and that a rollback to it would work."""
-    report = await client.check_store()
+    report = await client.send(StoreFsck())
     assert (report.damages, report.missing) == ((), ())
     for sha in shas:
-        assert (await client.preview_rollback(checkpoint_sha=sha)).target.checkpoint_sha == sha
+        assert (await client.send(RollbackPreview(checkpoint_sha=sha))).target.checkpoint_sha == sha
 
 
 # --- gc -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.command("store.gc")
 @pytest.mark.story("`gc` prunes only abandoned timelines.")
 async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> None:
     """The thread, completed work and the newest safety checkpoint restore; the rest is reported."""
     async with dead_end(tmp_path) as past:
-        before = await past.client.status()
-        report = await past.client.collect_garbage(max_count=0)
+        before = await past.client.send(GetServerStatus())
+        report = await past.client.send(StoreGc(max_count=0))
         assert {record.sha for record in report.pruned} == past.may_go
         assert await past.known() == past.standing
         reasons = {kept.sha: kept.reason for kept in report.kept_because}
@@ -69,14 +79,14 @@ async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> 
 async def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
     """A dry run names the checkpoints that a gc then prunes; it changes no byte or event."""
     async with dead_end(tmp_path) as past:
-        status = await past.client.status()
+        status = await past.client.send(GetServerStatus())
         files = _files_of(past.server.execution)
-        dry = await past.client.collect_garbage(dry_run=True, max_age_seconds=0)
+        dry = await past.client.send(StoreGc(dry_run=True, max_age_seconds=0))
         assert (dry.dry_run, dry.consolidated) == (True, None)
-        assert (await past.client.status()).last_event_seq == status.last_event_seq
+        assert (await past.client.send(GetServerStatus())).last_event_seq == status.last_event_seq
         assert _files_of(past.server.execution) == files
         assert await past.known() == past.standing | past.may_go
-        done = await past.client.collect_garbage(max_age_seconds=0)
+        done = await past.client.send(StoreGc(max_age_seconds=0))
         assert (done.pruned, done.kept_because) == (dry.pruned, dry.kept_because)
 
 
@@ -90,28 +100,28 @@ def _files_of(execution: Path) -> dict[Path, int]:
 async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
     """A second gc prunes nothing, packs nothing, and reports nothing."""
     async with dead_end(tmp_path) as past:
-        await past.client.collect_garbage(max_count=0)
-        seq = (await past.client.status()).last_event_seq
-        again = await past.client.collect_garbage(max_count=0)
+        await past.client.send(StoreGc(max_count=0))
+        seq = (await past.client.send(GetServerStatus())).last_event_seq
+        again = await past.client.send(StoreGc(max_count=0))
         assert again.pruned == ()
         assert again.consolidated is not None
         assert again.consolidated.finished
         assert again.consolidated.packs_before == again.consolidated.packs_after
         assert again.bytes_before == again.bytes_after
-        assert (await past.client.status()).last_event_seq == seq
+        assert (await past.client.send(GetServerStatus())).last_event_seq == seq
 
 
 async def test_without_a_limit_nothing_is_pruned(tmp_path: Path) -> None:
     """Without limits a gc only packs."""
     async with dead_end(tmp_path) as past:
-        assert (await past.client.collect_garbage()).pruned == ()
+        assert (await past.client.send(StoreGc())).pruned == ()
         assert await past.known() == past.standing | past.may_go
 
 
 async def test_only_the_kinds_that_are_named_may_go(tmp_path: Path) -> None:
     """Safety checkpoints are pruned, manual ones are kept because of their kind."""
     async with dead_end(tmp_path) as past:
-        report = await past.client.collect_garbage(max_count=0, kinds=("safety",))
+        report = await past.client.send(StoreGc(max_count=0, kinds=("safety",)))
         assert {record.sha for record in report.pruned} == {past.old_safety}
         reasons = {kept.sha: kept.reason for kept in report.kept_because}
         assert {reasons[sha] for sha in past.manual} == {"kind"}
@@ -120,9 +130,9 @@ async def test_only_the_kinds_that_are_named_may_go(tmp_path: Path) -> None:
 async def test_a_rollback_to_what_was_pruned_is_refused(tmp_path: Path) -> None:
     """CHECKPOINT_NOT_FOUND is returned, and no file moves."""
     async with dead_end(tmp_path) as past:
-        await past.client.collect_garbage(max_count=0)
+        await past.client.send(StoreGc(max_count=0))
         with pytest.raises(CommandRefused) as refused:
-            await past.client.roll_back_to_checkpoint(past.manual[0])
+            await past.client.send(RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
 
         assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
 
@@ -137,14 +147,14 @@ async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
 
         async def roll_back() -> None:
             try:
-                await other.roll_back_to_checkpoint(target)
+                await other.send(RollbackToCheckpoint(checkpoint_sha=target))
                 outcome.append("restored")
             except CommandRefused as refused:
                 outcome.append(refused.code)
 
         async def collect() -> None:
             with contextlib.suppress(CommandRefused):
-                await past.client.collect_garbage(max_count=0)
+                await past.client.send(StoreGc(max_count=0))
 
         async with anyio.create_task_group() as tasks:
             for work in (collect, roll_back) if gc_first else (roll_back, collect):
@@ -172,7 +182,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
         assert isinstance(event.data, CheckpointPruned)
         gone = set(event.data.checkpoints)
         assert gone == (past.standing | past.may_go) - await past.known()
-        await past.client.collect_garbage(max_count=0)
+        await past.client.send(StoreGc(max_count=0))
         assert not intent.exists()
         assert await past.known() == past.standing
 
@@ -180,14 +190,17 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
 # --- pins -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.command("checkpoint.pin")
 @pytest.mark.story("A pinned checkpoint survives every `gc`.")
 async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
     """A pinned checkpoint and its ancestors survive; the next server lists the pin by name."""
     async with dead_end(tmp_path) as past:
         pinned = past.manual[1]
-        record = await past.client.pin_checkpoint(pinned[:10], "the good one")
+        record = await past.client.send(
+            CheckpointPin(checkpoint_sha=pinned[:10], name="the good one", pinned=True)
+        )
         assert (record.sha, record.pinned, record.name) == (pinned, True, "the good one")
-        report = await past.client.collect_garbage(max_count=0)
+        report = await past.client.send(StoreGc(max_count=0))
         assert {each.sha for each in report.pruned} == {past.old_safety}
         reasons = {kept.sha: kept.reason for kept in report.kept_because}
         assert (reasons[pinned], reasons[past.manual[0]]) == ("pinned", "ancestor")
@@ -201,10 +214,10 @@ async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> Non
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        listed = {each.sha: each for each in (await client.list_checkpoints()).checkpoints}
+        listed = {each.sha: each for each in (await client.send(ListCheckpoints())).checkpoints}
         assert (listed[pinned].pinned, listed[pinned].name) == (True, "the good one")
-        assert (await client.pin_checkpoint(pinned, pinned=False)).name is None
-        report = await client.collect_garbage(max_count=0)
+        assert (await client.send(CheckpointPin(checkpoint_sha=pinned, pinned=False))).name is None
+        report = await client.send(StoreGc(max_count=0))
         assert {each.sha for each in report.pruned} == set(past.manual)
 
 
@@ -212,9 +225,11 @@ async def test_pinning_twice_tells_once(tmp_path: Path) -> None:
     """The same pin again changes nothing; another name does."""
     async with dead_end(tmp_path) as past:
         for name in ("a", "a", "b"):
-            await past.client.pin_checkpoint(past.manual[0], name)
+            await past.client.send(
+                CheckpointPin(checkpoint_sha=past.manual[0], name=name, pinned=True)
+            )
 
-        await past.client.pin_checkpoint(past.manual[1], pinned=False)
+        await past.client.send(CheckpointPin(checkpoint_sha=past.manual[1], pinned=False))
         names = [event.name for event in told(past.server.execution, CheckpointPinned)]
         assert names == ["a", "b"]
 
@@ -270,7 +285,7 @@ REFUSALS: list[tuple[Callable[[DeadEnd], Any], ErrorCode, str]] = [
 async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
     """Each bad input has its code and path; no event, ref or checkpoint has changed."""
     async with dead_end(tmp_path) as past:
-        status, known = await past.client.status(), await past.known()
+        status, known = await past.client.send(GetServerStatus()), await past.known()
         refs = GitWitness(past.server.execution).run("show-ref")
         for make, code, path in REFUSALS:
             with pytest.raises(CommandRefused) as refused:
@@ -279,7 +294,7 @@ async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
             assert (refused.value.code, refused.value.path) == (code, path), make(past)
 
         assert await past.known() == known
-        assert (await past.client.status()).last_event_seq == status.last_event_seq
+        assert (await past.client.send(GetServerStatus())).last_event_seq == status.last_event_seq
         assert GitWitness(past.server.execution).run("show-ref") == refs
 
 
@@ -289,7 +304,7 @@ async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_p
         shas: dict[str, Sha] = {}
         twins: tuple[Sha, Sha] | None = None
         for number in range(3_000):
-            made = (await past.client.create_checkpoint(f"{number}")).sha
+            made = (await past.client.send(CheckpointCreate(label=f"{number}"))).sha
             if made[:4] in shas:
                 twins = (shas[made[:4]], made)
                 break
@@ -298,7 +313,7 @@ async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_p
 
         assert twins is not None
         with pytest.raises(CommandRefused) as refused:
-            await past.client.pin_checkpoint(twins[0][:4])
+            await past.client.send(CheckpointPin(checkpoint_sha=twins[0][:4], pinned=True))
 
         assert refused.value.code == ErrorCode.AMBIGUOUS_CHECKPOINT
         assert all(sha[:12] in (refused.value.hint or "") for sha in twins)
@@ -322,6 +337,7 @@ async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_pa
 # --- fsck and size --------------------------------------------------------------------------------
 
 
+@pytest.mark.command("store.fsck")
 async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
     tmp_path: Path,
 ) -> None:
@@ -330,23 +346,23 @@ async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
     A rollback to those is refused; a gc that prunes them removes the damage with them.
     """
     async with dead_end(tmp_path) as past:
-        report = await past.client.check_store()
+        report = await past.client.send(StoreFsck())
         assert report.checked == len(past.standing | past.may_go)
         assert (report.damages, report.missing) == ((), ())
         git = GitWitness(past.server.execution)
         blob = git.run("rev-parse", f"{past.manual[0]}:by-hand-0.txt").strip()
         _let_rot(past.server.execution, blob)
-        report = await past.client.check_store()
+        report = await past.client.send(StoreFsck())
         hit = {each.checkpoint: each.damages for each in report.damages}
         assert hit.keys() == {*past.manual, past.old_safety}
         assert {(d.sha, d.kind, d.path) for each in hit.values() for d in each} == {
             (blob, "blob", "by-hand-0.txt")
         }
         with pytest.raises(CommandRefused) as refused:
-            await past.client.roll_back_to_checkpoint(past.manual[0])
+            await past.client.send(RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        await past.client.collect_garbage(max_count=0)
+        await past.client.send(StoreGc(max_count=0))
         await all_can_be_restored(past.client, past.standing)
 
 
@@ -383,7 +399,7 @@ async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
         running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
         server.client() as client,
     ):
-        report = await client.check_store()
+        report = await client.send(StoreFsck())
         assert set(report.missing) >= past.may_go
         assert report.damages == ()
 
@@ -393,10 +409,11 @@ def _refs_at(git: GitWitness, sha: Sha) -> list[str]:
     return git.run("for-each-ref", "--points-at", sha, "--format=%(refname)").split()
 
 
+@pytest.mark.command("server.status")
 async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
     """Bytes, packs and loose objects are those on the disk."""
     async with dead_end(tmp_path) as past:
-        status = await past.client.status()
+        status = await past.client.send(GetServerStatus())
         objects = past.server.execution / ".hankweave/checkpoints/.hankweavecheckpoints/objects"
         assert status.store_packs == len(list(objects.glob("pack/*.pack")))
         assert status.store_loose_objects == len(list(objects.glob("??/*")))
@@ -414,7 +431,7 @@ async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None
         shas = set()
         for number in range(40):
             (execution / "agentRoot" / "a.txt").write_text(f"{number}\n" * 50)
-            shas.add((await client.create_checkpoint()).sha)
+            shas.add((await client.send(CheckpointCreate())).sha)
 
         event = await client.until(StoreConsolidated, timeout=LIMIT)
         assert isinstance(event.data, StoreConsolidated)
@@ -455,7 +472,7 @@ async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: 
         assert known | gone == past.standing | past.may_go
         assert not known & gone
         await all_can_be_restored(client, past.standing)
-        await client.collect_garbage(max_count=0)
+        await client.send(StoreGc(max_count=0))
         assert await _known(client) == past.standing
         await all_can_be_restored(client, past.standing)
         GitWitness(execution).assert_sound()
@@ -463,18 +480,18 @@ async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: 
 
 async def _let_it_begin(client: Client) -> None:
     with contextlib.suppress(ConnectionError, CommandRefused):
-        await client.collect_garbage(max_count=0)
+        await client.send(StoreGc(max_count=0))
 
 
 async def _known(client: Client) -> frozenset[Sha]:
-    return frozenset(each.sha for each in (await client.list_checkpoints()).checkpoints)
+    return frozenset(each.sha for each in (await client.send(ListCheckpoints())).checkpoints)
 
 
 async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -> None:
     execution = server.execution
     async with server.client() as client:
         assert await _known(client) == past.standing
-        report = await client.check_store()
+        report = await client.send(StoreFsck())
         assert (report.damages, report.missing) == ((), ())
 
     assert not (execution / ".hankweave" / "prune.intent").exists()
@@ -490,7 +507,7 @@ async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
     """
     async with dead_end(tmp_path) as past:
         if told_before:
-            await past.client.collect_garbage(max_count=0)
+            await past.client.send(StoreGc(max_count=0))
 
         await past.server.stop()
 

@@ -15,6 +15,7 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CheckpointCreate,
+    CheckpointPin,
     CodonNext,
     CommandData,
     ListCheckpoints,
@@ -58,7 +59,7 @@ def on_thread(execution: Path) -> list[str]:
 
 
 async def rolled_back(client: Client, command: CommandData) -> RollbackReport:
-    return await client.ask(command)
+    return await client.send(command)
 
 
 def paths(files: tuple[Any, ...]) -> set[str]:
@@ -75,6 +76,7 @@ def holds_together(execution: Path) -> None:
 # --- undo and redo --------------------------------------------------------------------------------
 
 
+@pytest.mark.command("rollback.undo", "rollback.redo")
 @pytest.mark.story("A rollback can be undone and redone, with the files and the place in the plan.")
 async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again(tmp_path):
     """Rollback, undo, redo: each time the work tree and thread are exactly the expected ones."""
@@ -168,6 +170,7 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
 # --- selected paths -------------------------------------------------------------------------------
 
 
+@pytest.mark.command("checkpoint.list")
 @pytest.mark.story("A rollback of single paths changes these and nothing else.")
 async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
     """One file and one folder are restored; the rest, the run and the branch stay; undo works."""
@@ -188,7 +191,7 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
         assert tree(execution / "agentRoot") == before
         await rolled_back(client, RollbackRedo())
         assert tree(execution / "agentRoot") == after
-        page = await client.ask(ListCheckpoints(kinds=("completed",)))
+        page = await client.send(ListCheckpoints(kinds=("completed",)))
         assert len(page.checkpoints) == 3
 
     done = told(execution, CheckpointRollback)
@@ -252,7 +255,7 @@ async def test_edits_by_people_are_told_from_the_agents(tmp_path):
         server.client() as client,
     ):
         await edited(execution, client)
-        preview = await client.ask(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
+        preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         assert paths(preview.conflicts) == {"a.txt", "d/b.txt"}
         report = await rolled_back(client, to_end_of("one"))
         assert paths(report.conflicts) == {"a.txt", "d/b.txt"}
@@ -260,7 +263,7 @@ async def test_edits_by_people_are_told_from_the_agents(tmp_path):
         assert report.safety is not None
         kept = GitWitness(execution).run("show", f"{report.safety.checkpoint_sha}:d/b.txt")
         assert kept == "a person's too"
-        page = await client.ask(ListCheckpoints(kinds=("safety",)))
+        page = await client.send(ListCheckpoints(kinds=("safety",)))
         assert "holds 2 edits by people" in (page.checkpoints[0].label or "")
         assert state(execution).edits == {}
 
@@ -325,7 +328,7 @@ async def test_a_preview_shows_the_lines(tmp_path):
         await idle(client)
         before = tree(execution / "agentRoot")
         ask = RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end", patch=True)
-        preview = await client.ask(ask)
+        preview = await client.send(ask)
         diffs = {diff.path: diff for diff in preview.diffs}
         assert diffs.keys() == {"a.txt", "d/b.txt", "c.txt"}
         assert "-two" in diffs["a.txt"].patch
@@ -369,18 +372,18 @@ async def test_a_rollback_does_what_its_preview_said(tmp_path):
                 else:
                     (root / name).unlink(missing_ok=True)
 
-            page = await client.ask(ListCheckpoints())
+            page = await client.send(ListCheckpoints())
             target = page.checkpoints[pick % len(page.checkpoints)].sha
             fields: dict[str, Any] = {"paths": chosen, "keep_edits": keep}
             try:
-                foreseen = await client.ask(RollbackPreview(checkpoint_sha=target, **fields))
+                foreseen = await client.send(RollbackPreview(checkpoint_sha=target, **fields))
             except CommandRefused:
                 with pytest.raises(CommandRefused):
                     await client.send(RollbackToCheckpoint(checkpoint_sha=target, **fields))
 
                 return
 
-            done = await client.ask(RollbackToCheckpoint(checkpoint_sha=target, **fields))
+            done = await client.send(RollbackToCheckpoint(checkpoint_sha=target, **fields))
             for part in ("added", "updated", "removed", "kept", "conflicts", "skipped"):
                 assert getattr(done, part) == getattr(foreseen, part), part
 
@@ -613,7 +616,7 @@ async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
         server.client() as client,
     ):
         await idle(client)
-        preview = await client.ask(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
+        preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         report = await rolled_back(client, to_end_of("one"))
         assert preview.external_effects == report.external_effects
         assert "mcp__mail__send of codon mail" in report.external_effects[0]
@@ -649,7 +652,7 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
         (back,) = told(execution, RollbackCompleted)
         assert back.report.conflicts == ()
         async with server.client() as client:
-            page = await client.ask(ListCheckpoints(kinds=("safety",)))
+            page = await client.send(ListCheckpoints(kinds=("safety",)))
             assert "edits by people" not in (page.checkpoints[0].label or "")
 
 
@@ -663,7 +666,7 @@ async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
         await idle(client)
         (execution / "agentRoot" / "a.txt").unlink()
         ask = RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end")
-        preview = await client.ask(ask)
+        preview = await client.send(ask)
         assert paths(preview.conflicts) == {"a.txt"}
         report = await rolled_back(client, to_end_of("two", keep_edits=True))
         assert paths(report.conflicts) == paths(report.kept) == {"a.txt"}
@@ -685,10 +688,10 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
         os.mkfifo(execution / "agentRoot" / "pipe")
-        made = await client.create_checkpoint("mine")
-        await client.pin_checkpoint(made.sha, name="good")
+        made = await client.send(CheckpointCreate(label="mine"))
+        await client.send(CheckpointPin(checkpoint_sha=made.sha, name="good", pinned=True))
         await rolled_back(client, to_end_of("one"))
-        lists.append((await client.ask(ListCheckpoints())).checkpoints)
+        lists.append((await client.send(ListCheckpoints())).checkpoints)
 
     assert [each.label for each in lists[0] if each.pinned] == ["mine"]
     assert any(each.skipped for each in lists[0])
@@ -696,7 +699,7 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        lists.append((await client.ask(ListCheckpoints())).checkpoints)
+        lists.append((await client.send(ListCheckpoints())).checkpoints)
 
     assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_protocol.commands import CodonStart, RollbackToCodon
 from support.waiting import LIMIT, eventually
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
@@ -46,7 +47,7 @@ async def continued(client: Client, codon_id: CodonId) -> None:
 
     async def is_started() -> bool:
         with suppress(CommandRefused):
-            await client.start_codon(codon_id)
+            await client.send(CodonStart(codon_id=codon_id))
             return True
 
         return False
@@ -85,7 +86,11 @@ async def test_a_run_is_one_trace_over_two_servers_and_a_rollback_another(tmp_pa
                 await client.until(CodonWaiting, timeout=LIMIT)
                 await continued(client, CodonId("review"))
                 await client.until(ServerIdle, is_at_the_end, timeout=LIMIT)
-                await client.roll_back_to_codon(CodonId("review"), "completed", auto_restart=True)
+                await client.send(
+                    RollbackToCodon(
+                        codon_id=CodonId("review"), checkpoint_type="completed", auto_restart=True
+                    )
+                )
                 await client.until(RollbackCompleted, timeout=LIMIT)
                 await client.until(ServerIdle, is_at_the_end, timeout=LIMIT)
 

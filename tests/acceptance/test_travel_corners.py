@@ -9,6 +9,15 @@ from typing import Any
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.reducer import fold
@@ -29,15 +38,15 @@ RIGGED = codon(
 
 
 async def to_rig_and_redo(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("rigged"), "rig-setup")
-    await client.undo()
-    await client.redo()
+    await client.send(RollbackToCodon(codon_id=CodonId("rigged"), checkpoint_type="rig-setup"))
+    await client.send(RollbackUndo())
+    await client.send(RollbackRedo())
 
 
 async def to_rig_and_back_to_it(client: Client) -> None:
-    await client.roll_back_to_codon(CodonId("rigged"), "rig-setup")
-    await client.roll_back_to_codon(CodonId("one"), "start")
-    await client.undo()
+    await client.send(RollbackToCodon(codon_id=CodonId("rigged"), checkpoint_type="rig-setup"))
+    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="start"))
+    await client.send(RollbackUndo())
 
 
 @pytest.mark.parametrize("journey", [to_rig_and_redo, to_rig_and_back_to_it])
@@ -52,7 +61,7 @@ async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_pat
         await idle(client)
         await journey(client)
         assert rigged.read_text() == "r\n"
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client)
         assert rigged.read_text() == "r\na\n"
 
@@ -67,8 +76,8 @@ async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path)
     ):
         await idle(client, "codon-failed")
         before = tree(execution / "agentRoot")
-        await client.roll_back_to_codon(CodonId("one"), "start")
-        await client.undo()
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="start"))
+        await client.send(RollbackUndo())
         assert tree(execution / "agentRoot") == before
         assert next_codon(state(execution)) == "bad"
 
@@ -86,14 +95,16 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
     ):
         await idle(client)
         before = tree(execution / "agentRoot")
-        await client.roll_back_to_codon(CodonId("one"), "end", paths=("a.txt", "d"))
-        assert (await client.preview_rollback(direction="undo")).conflicts == ()
-        await client.undo(keep_edits=True)
+        await client.send(
+            RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "d"))
+        )
+        assert (await client.send(RollbackPreview(direction="undo"))).conflicts == ()
+        await client.send(RollbackUndo(keep_edits=True))
         assert tree(execution / "agentRoot") == before
-        await client.redo()
-        await client.create_checkpoint()
+        await client.send(RollbackRedo())
+        await client.send(CheckpointCreate())
         assert state(execution).edits == {}
-        await client.undo()
+        await client.send(RollbackUndo())
         server.kill()
         await server.ended()
 
@@ -101,7 +112,7 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.create_checkpoint()
+        await client.send(CheckpointCreate())
         assert state(execution).edits == {}
 
 
@@ -115,18 +126,18 @@ async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path) -> None:
     ):
         await idle(client)
         _write(path, b"mine")
-        record = await client.create_checkpoint()
+        record = await client.send(CheckpointCreate())
         _write(path, b"mine, again")
-        await client.create_checkpoint()
-        foreseen = await client.preview_rollback(checkpoint_sha=record.sha)
+        await client.send(CheckpointCreate())
+        foreseen = await client.send(RollbackPreview(checkpoint_sha=record.sha))
         assert [file.path for file in foreseen.conflicts] == ["\\xff.txt"]
         assert fold(journal(execution)).edits == state(execution).edits
 
-        await client.roll_back_to_checkpoint(record.sha, paths=("\\xff.txt",))
+        await client.send(RollbackToCheckpoint(checkpoint_sha=record.sha, paths=("\\xff.txt",)))
         assert _read(path) == b"mine"
-        await client.undo()
+        await client.send(RollbackUndo())
         assert _read(path) == b"mine, again"
-        await client.redo()
+        await client.send(RollbackRedo())
         assert _read(path) == b"mine"
 
 
@@ -163,11 +174,11 @@ async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Pa
         first = (await taken(client, "tool")).sha
         middle.touch()
         await taken(client, "tool")
-        await client.roll_back_to_checkpoint(first, on_running="pause")
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first, on_running="pause"))
         assert file.read_text() == "first"
-        await client.undo(on_running="pause")
+        await client.send(RollbackUndo(on_running="pause"))
         assert file.read_text() == "second"
-        await client.redo(on_running="pause")
+        await client.send(RollbackRedo(on_running="pause"))
         assert file.read_text() == "first"
         gate.touch()
         await idle(client)

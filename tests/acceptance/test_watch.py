@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from hankweave_protocol.commands import CheckpointCreate, GetServerStatus, RollbackToCheckpoint
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
@@ -28,20 +29,20 @@ async def test_checkpoints_and_rollbacks_are_the_same_with_a_watch(
     ):
         await idle(client)
         tree, git = server.execution / "agentRoot", GitWitness(server.execution)
-        first = await client.create_checkpoint()
+        first = await client.send(CheckpointCreate())
         for number in range(3):
             await anyio.sleep(0.3)
             (tree / "1.txt").write_text(f"changed {number}")
             (tree / "folder").mkdir(exist_ok=True)
             (tree / "folder" / f"{number}.txt").write_text("new")
-            made = await client.create_checkpoint()
+            made = await client.send(CheckpointCreate())
             assert git.run("show", f"{made.sha}:1.txt") == f"changed {number}"
             assert git.run("show", f"{made.sha}:folder/{number}.txt") == "new"
 
-        await client.roll_back_to_checkpoint(first.sha)
+        await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert (tree / "1.txt").read_text() == "as the agent wrote it"
         assert not (tree / "folder").exists()
-        status = await client.status()
+        status = await client.send(GetServerStatus())
         address = status.lock.port
         text = await anyio.to_thread.run_sync(metrics, address)
 

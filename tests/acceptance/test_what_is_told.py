@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect as connect_raw
 
 from hankweave_client.discovery import discover
 from hankweave_protocol import reference
-from hankweave_protocol.commands import CodonRedo, GetState, ServerForceShutdown
+from hankweave_protocol.commands import CodonRedo, GetState, ServerForceShutdown, ServerShutdown
 from hankweave_protocol.events import (
     AgentOutput,
     ArchivePartial,
@@ -82,7 +82,7 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        await client.shut_down()
+        await client.send(ServerShutdown())
         assert await server.ended() == 0
 
     assert [each.message for each in told(execution, Info)] == [
@@ -170,6 +170,7 @@ async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
                 return frame
 
 
+@pytest.mark.command("ping", "ping.broadcast", "history.sync")
 @pytest.mark.story("Hankweave's own clients work unchanged.")
 async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path) -> None:
     """ping answers its sender; ping.broadcast reaches all, with the sender's name.
@@ -211,6 +212,7 @@ async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path)
     assert set(listed_at) <= set(ids)
 
 
+@pytest.mark.command("state.get", "server.force_shutdown")
 async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
     """server.force_shutdown kills the agent and exits with 1; the next start recovers.
 
@@ -243,6 +245,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
     assert isinstance(state(execution).runs[-1].codons[0], FailedCodon)
 
 
+@pytest.mark.command("server.shutdown")
 async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path) -> None:
     """server.shutdown with any reason exits with 0, and the reason is reported.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.events import ToolResult
 from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
@@ -65,11 +66,11 @@ async def saves_a_persons_edits(
         server.client() as client,
     ):
         await client.until(ToolResult, timeout=LIMIT)
-        await client.create_checkpoint("the agent has written A")
+        await client.send(CheckpointCreate(label="the agent has written A"))
         edited.write_text("of a person\n")
         first.set()
         await client.until(ToolResult, timeout=LIMIT)
-        await client.create_checkpoint("the agent has overwritten A")
+        await client.send(CheckpointCreate(label="the agent has overwritten A"))
         edited.write_text("of a person again\n")
         second.set()
         await idle(client)

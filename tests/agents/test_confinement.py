@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_protocol.commands import CodonNext
 from hankweave_protocol.events import AgentConfined, Event, ServerIdle
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
@@ -73,7 +74,7 @@ async def test_a_real_agent_gets_nowhere_with_any_attack(
         server.client() as client,
     ):
         attacked.arm(server.pid)
-        await client.next_codon()
+        await client.send(CodonNext())
         await client.until(ServerIdle, has_ended, timeout=DEADLINE)
         attacked.judge(server.pid, tree / "report.json")
 

@@ -61,16 +61,16 @@ async def test_attempts_continue_copies_of_one_conversation(grounds: Grounds, ki
         await idle(client)
         files, before = tree(grounds.work_tree), len(grounds.endpoint.turns)
         variants = tuple(Variant(prompt_text=f"Please do PROMPT-{side}.") for side in SIDES)
-        await client.ask(ExplorationStart(codon_id=CodonId("two"), variants=variants))
+        await client.send(ExplorationStart(codon_id=CodonId("two"), variants=variants))
         await client.until(ExplorationEnded, timeout=120)
-        found = await client.ask(ExplorationShow())
+        found = await client.send(ExplorationShow())
         assert [each.status for each in found.attempts] == ["completed", "completed"], [
             each.message for each in found.attempts
         ]
         assert tree(grounds.work_tree) == files
         assert_each_saw_its_own(grounds, before)
 
-        await client.ask(ExplorationAdopt(attempt_id=found.attempts[0].attempt_id))
+        await client.send(ExplorationAdopt(attempt_id=found.attempts[0].attempt_id))
         await idle(client, "rollback-completed")
         before = len(grounds.endpoint.turns)
         await client.send(CodonNext())

@@ -135,7 +135,7 @@ async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kin
         await idle(client)
         before = len(grounds.endpoint.turns)
         command = RollbackToCheckpoint(checkpoint_sha=target, rewind_memory=True)
-        await client.ask(command)
+        await client.send(command)
         assert tree(grounds.work_tree) == {"a.txt": b"a\n"}
         script.add(*writing(grounds, "b.txt", "right\n", "RIGHT is written."))
         await client.send(CodonNext())
@@ -181,4 +181,4 @@ def assert_goes_on(shown: list[str]) -> None:
 
 async def to_the_end_of_one(client: Client) -> None:
     command = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", rewind_memory=True)
-    await client.ask(command)
+    await client.send(command)

@@ -80,11 +80,11 @@ async def test_three_agents_work_go_back_and_come_to_the_end(
     ):
         await idle(client)
         assert tree(grounds.work_tree) == first
-        await client.ask(to_one)
+        await client.send(to_one)
         assert tree(grounds.work_tree) == files("one-1")
-        await client.ask(RollbackUndo())
+        await client.send(RollbackUndo())
         assert tree(grounds.work_tree) == first
-        await client.ask(to_one)
+        await client.send(to_one)
         script(grounds, "2", "two", "three")
         await client.send(CodonNext())
         await idle(client)

@@ -17,7 +17,13 @@ from bench.peers import HermesStore
 from bench.stores import Store
 from bench.trees import copy_tree
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CodonNext
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    RollbackToCheckpoint,
+    RollbackToLastSuccess,
+    RollbackUndo,
+)
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.instants import from_text
 from hankweave_server.paths import Layout
@@ -133,19 +139,19 @@ class _Served(Contender):
         self._newest = ""
 
     async def checkpoint(self) -> None:
-        self._newest = (await self._client.create_checkpoint()).sha
+        self._newest = (await self._client.send(CheckpointCreate())).sha
 
     def newest(self) -> str:
         return self._newest
 
     async def rollback(self, sha: str) -> None:
-        await self._client.roll_back_to_checkpoint(Sha(sha), auto_restart=False)
+        await self._client.send(RollbackToCheckpoint(checkpoint_sha=Sha(sha), auto_restart=False))
 
     async def undo(self, later: str) -> None:
-        await self._client.undo()
+        await self._client.send(RollbackUndo())
 
     async def to_last_success(self) -> None:
-        await self._client.roll_back_to_last_success(auto_restart=False)
+        await self._client.send(RollbackToLastSuccess(auto_restart=False))
 
     async def agent_cycles(self) -> list[float]:
         await self._client.send(CodonNext())

@@ -19,7 +19,12 @@ from bench.plans import opened
 from bench.rounds import medians
 from bench.scale import Scale
 from hankweave_client.client import Client
-from hankweave_protocol.commands import EventsQuery, ListCheckpoints
+from hankweave_protocol.commands import (
+    EventsQuery,
+    GetServerStatus,
+    ListCheckpoints,
+    RollbackToCheckpoint,
+)
 from hankweave_protocol.ids import Sha
 from hankweave_server.paths import Layout
 
@@ -35,11 +40,11 @@ NOTES = 50
 Ask = Callable[[Client, Sha], Awaitable[object]]
 
 QUESTIONS: Mapping[str, Ask] = {
-    "server.status": lambda client, _: client.status(),
-    "checkpoint.list, first page": lambda client, _: client.ask(ListCheckpoints(limit=PAGE)),
-    "events.query, newest page": lambda client, _: client.ask(EventsQuery(limit=PAGE)),
-    "rollback.toCheckpoint": lambda client, sha: client.roll_back_to_checkpoint(
-        sha, auto_restart=False
+    "server.status": lambda client, _: client.send(GetServerStatus()),
+    "checkpoint.list, first page": lambda client, _: client.send(ListCheckpoints(limit=PAGE)),
+    "events.query, newest page": lambda client, _: client.send(EventsQuery(limit=PAGE)),
+    "rollback.toCheckpoint": lambda client, sha: client.send(
+        RollbackToCheckpoint(checkpoint_sha=sha, auto_restart=False)
     ),
 }
 

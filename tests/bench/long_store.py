@@ -24,7 +24,7 @@ import psutil
 from bench.figures import AtMost, Figure, print_table
 from bench.scale import Scale
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CodonNext, StoreGc
+from hankweave_protocol.commands import CheckpointCreate, CodonNext, StoreGc
 from hankweave_server.git.store_files import StoreFiles
 from hankweave_server.paths import Layout
 from support.running_server import RunningServer, running_server
@@ -64,7 +64,7 @@ class _Growing:
 
         self._file.write_text("".join(self._lines))
         start = perf_counter()
-        await self.client.create_checkpoint()
+        await self.client.send(CheckpointCreate())
         return (perf_counter() - start) * 1000
 
     def count_packs(self) -> None:
@@ -96,7 +96,7 @@ async def measured(folder: Path, checkpoints: int = CHECKPOINTS) -> list[Figure]
 
         files = StoreFiles(Layout.of_execution(folder / "long" / "execution").shadow_repository)
         before = files.size().bytes_on_disk / 1e6
-        await long.client.ask(StoreGc())
+        await long.client.send(StoreGc())
         after = files.size().bytes_on_disk / 1e6
 
     what = f"of {checkpoints:,} checkpoints"

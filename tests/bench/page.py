@@ -2,7 +2,8 @@
 
 `scripts/bench NAME... --into PAGE` measures and writes; `scripts/bench --into PAGE` writes the last
 complete results. Each table replaces what stands between the line `<!-- bench: NAME -->` and the
-next `<!-- end of bench -->`; what the page has of other benches, and between them, stays.
+next `<!-- end of bench -->`, except tables of other sizes; what the page has of other benches, and
+between them, stays.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from bench.figures import number
 from bench.socket_tables import Row
 
 _PART = re.compile(
-    r"(?P<begin><!-- bench: (?P<name>[\w-]+) -->\n).*?(?P<end><!-- end of bench -->)", re.DOTALL
+    r"(?P<begin><!-- bench: (?P<name>[\w-]+) -->\n)(?P<old>.*?)(?P<end><!-- end of bench -->)",
+    re.DOTALL,
 )
 
 
@@ -42,9 +44,25 @@ def put_into(path: Path, rows: Iterable[Row]) -> None:
 
     def renewed(part: re.Match[str]) -> str:
         table = tables.get(part["name"])
-        return part[0] if table is None else f"{part['begin']}\n{table}\n{part['end']}"
+        if table is None:
+            return part[0]
+
+        return f"{part['begin']}\n{_with_other_sizes(part['old'], table)}\n{part['end']}"
 
     path.write_text(_PART.sub(renewed, text))
+
+
+_SIZE = re.compile(r"\| ([\d,]+) files, ")
+
+
+def _with_other_sizes(old: str, new: str) -> str:
+    """Add the old tables of sizes that the new text has no table of, ordered by size."""
+    blocks = new.strip().split("\n\n")
+    tables = {size[1]: block for block in blocks if (size := _SIZE.match(block))}
+    before = {size[1]: block for block in old.split("\n\n") if (size := _SIZE.match(block.strip()))}
+    ordered = sorted((before | tables).items(), key=lambda each: int(each[0].replace(",", "")))
+    rest = [block for block in blocks if not _SIZE.match(block)]
+    return "\n\n".join([*(block.strip() for _, block in ordered), *rest]) + "\n"
 
 
 def _tables(rows: Iterable[Row]) -> dict[str, str]:

@@ -107,7 +107,7 @@ async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
         await idle(client)
         tree = make_tree(folder / "tree", scale.many_files)
         (tree / "agentRoot").rename(execution / "agentRoot" / "files")
-        made = await client.ask(CheckpointCreate())
+        made = await client.send(CheckpointCreate())
         look = ReplayView(checkpoint_sha=made.sha)
         first = await _looked(client, look)
         again = await medians({"again": lambda: _looked(client, look)}, 4 * scale.rounds)
@@ -119,7 +119,7 @@ async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
 
 async def _looked(client: Client, look: ReplayView) -> float:
     began = perf_counter()
-    await client.ask(look)
+    await client.send(look)
     return (perf_counter() - began) * 1000
 
 

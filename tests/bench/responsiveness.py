@@ -79,7 +79,7 @@ class _Server:
     """On a connection of its own, like that of a client that only watches."""
 
     async def checkpoint(self) -> None:
-        record = await self.asks.ask(CheckpointCreate())
+        record = await self.asks.send(CheckpointCreate())
         assert not record.skipped
 
     async def listing_of(self, count: int, rounds: int) -> float:
@@ -92,7 +92,7 @@ class _Server:
 
     async def _listed(self, count: int) -> float:
         began = perf_counter()
-        page = await self.asks.ask(ListCheckpoints(limit=count))
+        page = await self.asks.send(ListCheckpoints(limit=count))
         taken = (perf_counter() - began) * 1000
         assert len(page.checkpoints) == count
         return taken

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.over_socket import BENCH, OURS, PACES, ROWS, UNWATCHED
 from bench.peers import GIT, LEGEND
+
+WIDTH = 120
+"""Columns of a line of text on the page."""
 
 Row = Mapping[str, Any]
 """A figure as it is in the file of results."""
@@ -83,11 +87,12 @@ def _number(value: float) -> str:
 
 
 def _legend(names: Iterable[str]) -> Iterator[str]:
-    yield (
+    yield textwrap.fill(
         f"Milliseconds, medians; {OURS} with `--watch auto`, durable, from the command over the "
         "socket to its reply. Settled: two seconds pass between acts; busy: they follow each "
         'other. "flushes" are counted in all threads of the server, and "a flush" is how long the '
-        "disk took for one then. Other programs are settled, where they can be."
+        "disk took for one then. Other programs are settled, where they can be.",
+        WIDTH,
     )
     present = set(names)
     yield ""

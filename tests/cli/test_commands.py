@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import GetServerStatus, RollbackToLastSuccess
 from hankweave_protocol.events import CodonStartedEvent
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
@@ -128,7 +129,7 @@ async def test_a_rollback_may_restart_the_plan(tmp_path: Path) -> None:
     """--restart starts the next codon at once; without a target it is the last success."""
     async with a_shell(tmp_path) as shell:
         assert (await shell("rollback")).returncode == 0
-        seq = (await shell.client.status()).last_event_seq
+        seq = (await shell.client.send(GetServerStatus())).last_event_seq
         assert (await shell("rollback", "--codon", "one", "--restart")).returncode == 0
         ended = await idle(shell.client)
         while ended.seq <= seq:
@@ -171,7 +172,7 @@ async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Pat
         with limited():
             while '"rollback.completed"' not in text:
                 if '"all-codons-completed"' in text and "rollback.started" not in text:
-                    await shell.client.roll_back_to_last_success()
+                    await shell.client.send(RollbackToLastSuccess())
 
                 text += (await following.stdout.receive()).decode()
 

@@ -13,7 +13,9 @@ import pytest
 from hankweave_client import link
 from hankweave_client.client import Client
 from hankweave_client.reconnect import Backoff
-from hankweave_protocol.commands import CheckpointCreate, Command
+from hankweave_protocol.commands import CodonNext, Command
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.replies import CodonChosen
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import server_session
@@ -37,7 +39,7 @@ class Cutting:
         if self.stays_away:
             (self.server.settings.controller_token.parent / "runtime.lock").unlink()
 
-        return CommandAnswer(data={"done": self.carried_out})
+        return CommandAnswer(CodonChosen(codon_id=CodonId(str(self.carried_out))))
 
 
 def write_lock(folder: Path, port: int) -> None:
@@ -52,8 +54,8 @@ def write_lock(folder: Path, port: int) -> None:
     (folder / ".hankweave" / "runtime.lock").write_bytes(msgspec.json.encode(lock))
 
 
-async def checkpoint(client: Client) -> object:
-    return await client.send(CheckpointCreate())
+async def next_codon(client: Client) -> object:
+    return await client.send(CodonNext())
 
 
 async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path) -> None:
@@ -62,9 +64,9 @@ async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path
     async with small_server(tmp_path, SmallRest(cutting)) as server:
         cutting.server = server
         write_lock(tmp_path, server.listener.port)
-        done = await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
+        done = await anyio.to_thread.run_sync(server_session.at_server, tmp_path, next_codon)
 
-    assert done == {"done": 1}
+    assert done == CodonChosen(codon_id=CodonId("1"))
     assert cutting.carried_out == 1
 
 
@@ -79,7 +81,7 @@ async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
         cutting.server = server
         write_lock(tmp_path, server.listener.port)
         with pytest.raises(Stop) as stop:
-            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
+            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, next_codon)
 
     assert stop.value.exit_code is ExitCode.UNAVAILABLE
     assert "lost before it answered" in stop.value.message
@@ -95,7 +97,7 @@ async def test_a_server_that_does_not_answer_is_reported_with_the_reason_and_wha
     with create_server(("127.0.0.1", 0)) as mute:
         write_lock(tmp_path, mute.getsockname()[1])
         with pytest.raises(Stop) as stop:
-            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
+            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, next_codon)
 
     assert stop.value.exit_code is ExitCode.UNAVAILABLE
     assert "did not answer within 0 seconds" in stop.value.message

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from hankweave_protocol.commands import CheckpointPin, ExecutionBranch
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import ContinuationSource
@@ -80,8 +81,10 @@ async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
     This holds beside a server and after it; a pipe gets no colour.
     """
     async with dead_end(tmp_path) as past:
-        await past.client.pin_checkpoint(past.manual[0], "the good one")
-        made = await past.client.branch(past.manual[1])
+        await past.client.send(
+            CheckpointPin(checkpoint_sha=past.manual[0], name="the good one", pinned=True)
+        )
+        made = await past.client.send(ExecutionBranch(checkpoint_sha=past.manual[1]))
         beside = await anyio.to_thread.run_sync(partial(drawn, past.server.execution))
         await past.server.stop()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 from rich.console import Console
 
-from hankweave_protocol.commands import RollbackToCodon
+from hankweave_protocol.commands import GetServerStatus, GetState, RollbackToCodon
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.live.frame import frame
 from hankweave_server.cli.live.model import NOTHING, view
@@ -37,8 +37,8 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     ):
         await idle(client)
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
-        told = await client.status()
-        seen = view(await client.state(), NOTHING, NOW, 10, budget=told.budget_usd)
+        told = await client.send(GetServerStatus())
+        seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=told.budget_usd)
         shown = await anyio.to_thread.run_sync(hankweave, "status", "-v", "-e", str(execution))
         report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
 

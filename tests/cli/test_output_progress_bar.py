@@ -12,7 +12,13 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from hankweave_protocol.commands import StoreFsck, StoreGc
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    GetServerStatus,
+    RollbackToCodon,
+    StoreFsck,
+    StoreGc,
+)
 from hankweave_protocol.events import RollbackProgress, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import FsckReport
@@ -49,11 +55,13 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
     """
     async with dead_end(tmp_path) as past:
         told: Told = []
-        since = (await past.client.status()).last_event_seq
+        since = (await past.client.send(GetServerStatus())).last_event_seq
         root, one = past.server.execution, CodonId("one")
         await anyio.to_thread.run_sync(
             lambda: at_server(
-                root, lambda client: client.roll_back_to_codon(one, "end"), partial(listening, told)
+                root,
+                lambda client: client.send(RollbackToCodon(codon_id=one, checkpoint_type="end")),
+                partial(listening, told),
             )
         )
 
@@ -94,7 +102,7 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
         for number in range(40):
             (tree / f"noise-{number}").write_bytes(os.urandom(1 << 20))
 
-        await past.client.create_checkpoint("noise")
+        await past.client.send(CheckpointCreate(label="noise"))
         await past.server.stop()
 
     told: Told = []

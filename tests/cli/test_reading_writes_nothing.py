@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol import codec
-from hankweave_protocol.commands import ExplorationAdopt
+from hankweave_protocol.commands import ExplorationAdopt, GetServerStatus
 from hankweave_server.cli.app import PLACES
 from hankweave_server.local.ephemeral_server import through_server
 from hankweave_server.local.server_session import at_server
@@ -162,7 +162,7 @@ def test_a_preview_of_a_merge_is_that_of_a_server(
             attempt_id=named["ATTEMPT"], merge=True, on_conflict="theirs", preview=True
         )
         served = codec.encode(
-            through_server(left, lambda: at_server(left, lambda client: client.ask(sent)))
+            through_server(left, lambda: at_server(left, lambda client: client.send(sent)))
         )
         for name in ("added", "updated", "removed", "kept", "conflicts", "targetTitle"):
             assert json.loads(foreseen).get(name) == json.loads(served).get(name), name
@@ -178,7 +178,7 @@ def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
     mine.unlink()
 
     def previewed() -> None:
-        at_server(left, lambda client: client.status())
+        at_server(left, lambda client: client.send(GetServerStatus()))
         before = listing(layout.checkpoints), layout.journal.read_bytes()
         foreseen = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
         assert (foreseen.returncode, "1 file comes back" in foreseen.stdout) == (0, True)
@@ -196,7 +196,7 @@ def test_what_gc_would_prune_is_the_same_with_a_server_and_without(left: Path) -
     without = json.loads(hankweave(*words, code=0).stdout)
 
     def asked() -> str:
-        at_server(left, lambda client: client.status())
+        at_server(left, lambda client: client.send(GetServerStatus()))
         return hankweave(*words, code=0).stdout
 
     served = json.loads(through_server(left, asked))

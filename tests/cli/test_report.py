@@ -75,7 +75,7 @@ async def test_a_night_is_reported_as_the_journal_has_it(tmp_path: Path) -> None
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
         (execution / "agentRoot" / "notes" / "mine.md").write_text("by a person")
-        await client.ask(CheckpointCreate())
+        await client.send(CheckpointCreate())
         await shell("rollback", "--codon", "observe", "--yes", "-e", execution)
         found = await as_json(execution)
         page = found.pop("page")

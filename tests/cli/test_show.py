@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointPin, ExecutionBranch, RollbackToCheckpoint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
 from hankweave_server.domain.reducer import fold
@@ -111,8 +112,8 @@ async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path
     """The running server and the files that it left give the same answers, byte for byte."""
     async with a_server(tmp_path) as (shell, client):
         one, two = shell.sha("one"), shell.sha("two")
-        await client.roll_back_to_checkpoint(one)
-        await client.pin_checkpoint(two, "before I forget")
+        await client.send(RollbackToCheckpoint(checkpoint_sha=one))
+        await client.send(CheckpointPin(checkpoint_sha=two, name="before I forget", pinned=True))
         questions: list[tuple[str, ...]] = [
             ("show", two, "--json"),
             ("show", f"{two}:"),
@@ -222,7 +223,7 @@ async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: P
     async with a_server(tmp_path) as (shell, client):
         one = shell.sha("one")
         for _ in range(2):
-            await client.roll_back_to_checkpoint(one, auto_restart=True)
+            await client.send(RollbackToCheckpoint(checkpoint_sha=one, auto_restart=True))
             await idle(client)
 
         text = (await shell("runs")).decode()
@@ -249,7 +250,7 @@ async def test_runs_name_the_executions_that_were_branched_off(tmp_path: Path) -
     """The original shows the branch at its checkpoint, and the branch shows the original."""
     async with a_server(tmp_path) as (shell, client):
         one = shell.sha("one")
-        made = await client.branch(one, path=str(tmp_path / "other"))
+        made = await client.send(ExecutionBranch(checkpoint_sha=one, path=str(tmp_path / "other")))
         text = (await shell("runs")).decode().splitlines()
 
     at = next(number for number, line in enumerate(text) if one[:12] in line)

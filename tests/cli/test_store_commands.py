@@ -11,6 +11,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
+from hankweave_protocol.commands import GetServerStatus, ListCheckpoints
 from hankweave_protocol.events import CheckpointPinned, CheckpointPruned
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
@@ -106,7 +107,7 @@ async def test_status_shows_the_store(tmp_path: Path) -> None:
     """The output has checkpoints, size, packs and loose objects."""
     async with dead_end(tmp_path) as past:
         words = (await aside("status", "-v", "-e", str(past.server.execution))).stdout
-        status = await past.client.status()
+        status = await past.client.send(GetServerStatus())
         assert f"checkpoints {status.checkpoints}\n" in words
         count = f"{status.store_packs} packs, {status.store_loose_objects} loose objects"
         assert "KiB on disk" in words
@@ -189,7 +190,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        listed = (await client.list_checkpoints()).checkpoints
+        listed = (await client.send(ListCheckpoints())).checkpoints
         assert {each.sha for each in listed} == past.standing | {past.manual[0]}
 
 

@@ -14,7 +14,7 @@ from hankweave_client.client import connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
-from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
+from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress, GetServerStatus
 from hankweave_protocol.events import Info
 from hankweave_protocol.executions import ListedExecution
 from hankweave_server.cli import remote
@@ -201,6 +201,7 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
     assert row["state"] == "completed"
 
 
+@pytest.mark.command("executions.list", "executions.address")
 async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_are(
     tmp_path: Path,
 ) -> None:
@@ -216,7 +217,7 @@ async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_ar
 
         async def idle() -> ListedExecution | None:
             """Return the row of the other execution as soon as its server waits."""
-            page = await client.list_executions(search="elsewhere")
+            page = await client.send(ExecutionsList(search="elsewhere"))
             (row,) = page.executions
             return row if row.is_idle else None
 
@@ -227,11 +228,11 @@ async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_ar
         assert codec.encode(row) == codec.encode(
             msgspec.convert(listed | {"bytes": None, "checkpoints": None}, ListedExecution)
         )
-        address = await client.execution_address(execution_path=str(other))
+        address = await client.send(GetExecutionAddress(execution_path=str(other)))
         assert address.page_url == row.page_url
         url = f"{address.page_url.replace('http', 'ws')}ws"
         async with connect(url, token=address.token) as there:
-            assert (await there.status()).execution_path == str(other)
+            assert (await there.send(GetServerStatus())).execution_path == str(other)
 
         token = (one / ".hankweave" / "server.viewer-token").read_text().strip()
         async with connect(discover(one).url, token=token, mode="readonly") as viewer:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CheckpointCreate
+from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
 from hankweave_server.execution.rollback.warnings import CONVERSATION
@@ -224,9 +224,9 @@ async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -
         paused = await shell("rollback", "--codon", "one", "--pause", "--path", "a.txt")
         assert paused.returncode == 0, paused.stderr
         assert (shell.root / "a.txt").read_text() == "one"
-        assert (await client.status()).active_codon_id == "two"
+        assert (await client.send(GetServerStatus())).active_codon_id == "two"
         assert (await shell("rollback", "--codon", "one", "--stop")).returncode == 0
-        assert (await client.status()).active_codon_id is None
+        assert (await client.send(GetServerStatus())).active_codon_id is None
 
 
 # --- previews -------------------------------------------------------------------------------------

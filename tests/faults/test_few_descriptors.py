@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 
 from hankweave_client.discovery import discover
+from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import ServerDegraded, ServerRecovered
 from hankweave_server.paths import Layout
 from support.invariants import Told, violations
@@ -53,17 +54,17 @@ async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
             logged = layout.server_log.stat().st_size
             with crowd(port):
                 await client.until(ServerDegraded, timeout=LIMIT)
-                status = await client.status()
+                status = await client.send(GetServerStatus())
                 assert [problem.code for problem in status.problems] == ["OUT_OF_DESCRIPTORS"]
-                heard.checkpoints.append(await client.create_checkpoint("in the crowd"))
+                heard.checkpoints.append(await client.send(CheckpointCreate(label="in the crowd")))
                 assert state(execution).last_event_seq >= heard.checkpoints[0].coordinate.event_seq
                 if tier.is_long:
                     await _beats(layout)
 
             await client.until(ServerRecovered, timeout=LIMIT)
-            assert (await client.status()).problems == ()
+            assert (await client.send(GetServerStatus())).problems == ()
             assert await anyio.to_thread.run_sync(_readiness, port) == 200
-            heard.checkpoints.append(await client.create_checkpoint("alone again"))
+            heard.checkpoints.append(await client.send(CheckpointCreate(label="alone again")))
             assert layout.server_log.stat().st_size - logged < FEW_BYTES
 
         kill(server.process)

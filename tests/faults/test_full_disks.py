@@ -25,6 +25,16 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointDiff,
+    CodonNext,
+    GetServerStatus,
+    GetState,
+    ListCheckpoints,
+    ReplayView,
+    RollbackToCodon,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     AgentOutput,
@@ -99,10 +109,12 @@ class Ward:
     told: Told
 
     async def save(self, client: Client) -> None:
-        self.told.checkpoints.append(await client.create_checkpoint())
+        self.told.checkpoints.append(await client.send(CheckpointCreate()))
 
     async def go_back(self, client: Client) -> None:
-        self.told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+        self.told.rollbacks.append(
+            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        )
 
     async def notices_it(self, client: Client) -> None:
         """Request a checkpoint that the disk cannot hold; a refusal is a valid reply."""
@@ -165,7 +177,7 @@ async def test_a_server_goes_on_through_a_full_disk(
 
             await client.until(ServerRecovered, timeout=LIMIT)
             assert (await anyio.to_thread.run_sync(it.readyz))[0] == 200
-            assert (await client.status()).problems == ()
+            assert (await client.send(GetServerStatus())).problems == ()
             await it.save(client)
             await it.go_back(client)
 
@@ -181,20 +193,20 @@ async def _is_readable_and_says_so(it: Ward, client: Client) -> None:
     assert (status, page["ready"], page["alive"]) == (503, False, True)
     assert [problem["code"] for problem in page["problems"]] == ["INSUFFICIENT_SPACE"]
     assert "disk is full" in page["detail"]
-    problems = (await client.status()).problems
+    problems = (await client.send(GetServerStatus())).problems
     assert [problem.code for problem in problems] == ["INSUFFICIENT_SPACE"]
-    page_of = await client.list_checkpoints()
+    page_of = await client.send(ListCheckpoints())
     newest = page_of.checkpoints[0].sha
-    await client.state()
-    await client.diff(newest)
-    await client.replay(newest)
+    await client.send(GetState())
+    await client.send(CheckpointDiff(from_sha=newest))
+    await client.send(ReplayView(checkpoint_sha=newest))
     words = command("status", "--execution", str(it.execution))
     shown = await anyio.run_process(words, env=environment(), check=True)
     assert b"degraded" in shown.stdout
 
 
 async def _refuses_what_is_new(it: Ward, client: Client) -> None:
-    for act in (it.save, it.go_back, lambda client: client.next_codon()):
+    for act in (it.save, it.go_back, lambda client: client.send(CodonNext())):
         with pytest.raises(CommandRefused) as refused:
             await act(client)
 
@@ -225,7 +237,7 @@ async def test_an_agent_that_fills_the_disk_may_empty_it_again(
         await client.until(ServerRecovered, timeout=LIMIT)
         await idle(client)
         assert (it.execution / "agentRoot" / "a.txt").read_text() == "2"
-        assert len((await client.state()).runs) == 1
+        assert len((await client.send(GetState())).runs) == 1
 
     await _nothing_is_lost(it, tally, "a disk that its agent fills")
 
@@ -247,14 +259,14 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
             with full(disk):
                 gate.touch()
                 await client.until(ServerDegraded, timeout=LIMIT)
-                assert (await client.status()).active_codon_id == "one"
+                assert (await client.send(GetServerStatus())).active_codon_id == "one"
                 with anyio.move_on_after(2):
                     await started(client, "two")
                     pytest.fail("a codon began on a full disk")
 
             await client.until(ServerRecovered, timeout=LIMIT)
             await idle(client)
-            ends = [record.kind for record in (await client.list_checkpoints()).checkpoints]
+            ends = [record.kind for record in (await client.send(ListCheckpoints())).checkpoints]
             assert ends.count("completed") == 2
 
         begun = [event.codon_id for event in on_record(it.execution, CodonStartedEvent)]
@@ -288,7 +300,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
                 assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
                 await client.until(RollbackFailed, timeout=LIMIT)
                 with pytest.raises(CommandRefused):
-                    await client.next_codon()
+                    await client.send(CodonNext())
 
                 await anyio.to_thread.run_sync(resize, sub, "8m")
                 await client.until(RollbackCompleted, timeout=LIMIT)

@@ -18,6 +18,7 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.commands import (
+    CodonNext,
     ExplorationAdopt,
     ExplorationDiscard,
     ExplorationShow,
@@ -117,7 +118,7 @@ class Play:
 
     async def run(self, name: str) -> None:
         """Run the next codon, whose name is known, and wait until the server is idle."""
-        await self._client.next_codon()
+        await self._client.send(CodonNext())
         await eventually(lambda: self._has_run(name))
 
     async def step(self) -> None:
@@ -178,11 +179,11 @@ class Play:
             Variant(prompt_text=json.dumps({"steps": [writes(f"{name}.txt", text)]}))
             for text in texts
         )
-        begun = await self._client.ask(ExplorationStart(codon_id=CodonId(name), variants=variants))
+        begun = await self._client.send(ExplorationStart(codon_id=CodonId(name), variants=variants))
         show = ExplorationShow(exploration_id=begun.exploration_id)
 
         async def has_ended() -> Exploration | None:
-            shown = await self._client.ask(show)
+            shown = await self._client.send(show)
             return None if shown.ended_at is None else shown
 
         shown = await eventually(has_ended)
@@ -197,14 +198,14 @@ class Play:
 
     async def _adopt(self) -> None:
         chosen = self._chance.choice(self.model.attempts)
-        await self._client.ask(ExplorationAdopt(attempt_id=chosen.attempt_id))
+        await self._client.send(ExplorationAdopt(attempt_id=chosen.attempt_id))
         line = (*chosen.before, (chosen.codon, chosen.result, chosen.attempt_id))
         self.model.go(Standing(chosen.result, line), always=True)
 
     async def _adopt_path(self) -> None:
         chosen = self._chance.choice(self.model.attempts)
         name = f"{chosen.codon}.txt"
-        await self._client.ask(ExplorationAdopt(attempt_id=chosen.attempt_id, paths=(name,)))
+        await self._client.send(ExplorationAdopt(attempt_id=chosen.attempt_id, paths=(name,)))
         self.model.take({name: chosen.result[name]})
 
     async def _back(self) -> None:
@@ -212,15 +213,15 @@ class Play:
         at = self._chance.randrange(len(line))
         name, files, _ = line[at]
         command = RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end")
-        await self._client.ask(command)
+        await self._client.send(command)
         self.model.go(Standing(files, line[: at + 1]))
 
     async def _undo(self) -> None:
-        await self._client.ask(RollbackUndo())
+        await self._client.send(RollbackUndo())
         self.model.travel(self.model.undo, self.model.redo)
 
     async def _redo(self) -> None:
-        await self._client.ask(RollbackRedo())
+        await self._client.send(RollbackRedo())
         self.model.travel(self.model.redo, self.model.undo)
 
     async def _next(self) -> None:
@@ -242,7 +243,7 @@ class Play:
     async def _discard(self) -> None:
         name = self._chance.choice(self.model.explorations)
         self.model.explorations.remove(name)
-        await self._client.ask(ExplorationDiscard(exploration_id=name))
+        await self._client.send(ExplorationDiscard(exploration_id=name))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

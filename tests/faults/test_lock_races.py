@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
@@ -168,7 +169,7 @@ async def test_a_start_after_a_kill_owns_within_two_seconds(
         async with session(layout.root) as client:
             await idle(client)
             for _ in range(checkpoints):
-                await client.create_checkpoint()
+                await client.send(CheckpointCreate())
 
         server.kill()
         await server.process.wait()

@@ -20,6 +20,7 @@ import pytest
 
 from hankweave_client.client import Client
 from hankweave_protocol.codec import decode_transition
+from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint, RollbackToCodon
 from hankweave_protocol.events import (
     ClockJumped,
     CodonCompletedEvent,
@@ -74,8 +75,8 @@ async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
         gate.touch()
         await idle(client)
         spent = time.monotonic() - begun
-        await client.create_checkpoint("a year later")
-        await client.roll_back_to_codon(CodonId("one"), "end")
+        await client.send(CheckpointCreate(label="a year later"))
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert await server.stop() == 0
 
     (ended,) = told(execution, CodonCompletedEvent)
@@ -104,7 +105,9 @@ async def test_a_frozen_agent_can_go_back_after_its_clock_went_back(
         assert isinstance(made.data, StateTransition)
         created = decode_transition(made.data)
         assert isinstance(created, CheckpointCreated)
-        await client.roll_back_to_checkpoint(created.checkpoint.sha, on_running="pause")
+        await client.send(
+            RollbackToCheckpoint(checkpoint_sha=created.checkpoint.sha, on_running="pause")
+        )
         gate.touch()
         await idle(client)
         assert await server.stop() == 0

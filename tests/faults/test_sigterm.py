@@ -23,6 +23,19 @@ from websockets.asyncio.client import connect as connect_raw
 from hankweave_client.client import Client
 from hankweave_client.discovery import discover
 from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    EventsQuery,
+    ExecutionBranch,
+    ListCheckpoints,
+    ReplayView,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+    StoreFsck,
+    StoreGc,
+)
 from hankweave_protocol.events import Event, StateTransition
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.transitions import CheckpointCreated, CodonStarted
@@ -179,11 +192,12 @@ async def with_a_frozen_agent(place: Place) -> AsyncIterator[Process]:
     ):
         await started(client, "one")
         await appears(place.layout.work_tree / "many" / str(MANY))
-        kept = await client.create_checkpoint("all of them")
+        kept = await client.send(CheckpointCreate(label="all of them"))
         first.touch()
         await appears(changed)
         async with busy(
-            client.roll_back_to_checkpoint, kept.sha, on_running="pause", paths=("many",)
+            client.send,
+            RollbackToCheckpoint(checkpoint_sha=kept.sha, on_running="pause", paths=("many",)),
         ):
             await appears(place.layout.rollback_intent)
             yield server.process
@@ -208,7 +222,7 @@ async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
         for number in range(MANY):
             (place.layout.work_tree / f"new-{number}").write_text(str(number))
 
-        async with busy(client.create_checkpoint, "many"):
+        async with busy(client.send, CheckpointCreate(label="many")):
             yield server
 
 
@@ -217,7 +231,7 @@ async def rolling_back(place: Place) -> AsyncIterator[Process]:
     """Start a rollback that restores many files."""
     async with (
         ended_plan(place) as (server, client),
-        busy(client.roll_back_to_codon, CodonId("one"), "end"),
+        busy(client.send, RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")),
     ):
         await appears(place.layout.rollback_intent)
         yield server
@@ -227,8 +241,8 @@ async def rolling_back(place: Place) -> AsyncIterator[Process]:
 async def undoing(place: Place) -> AsyncIterator[Process]:
     """Start an undo that restores many files."""
     async with ended_plan(place) as (server, client):
-        await client.roll_back_to_codon(CodonId("one"), "end")
-        async with busy(client.undo):
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        async with busy(client.send, RollbackUndo()):
             await appears(place.layout.rollback_intent)
             yield server
 
@@ -239,16 +253,16 @@ async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
     async with ended_plan(place) as (server, client):
         for number in range(5):
             (place.layout.work_tree / "a.txt").write_text(str(number))
-            await client.create_checkpoint()
+            await client.send(CheckpointCreate())
 
-        async with busy(client.collect_garbage, max_count=0):
+        async with busy(client.send, StoreGc(max_count=0)):
             yield server
 
 
 @asynccontextmanager
 async def checking_the_store(place: Place) -> AsyncIterator[Process]:
     """Start an fsck that reads every object."""
-    async with ended_plan(place) as (server, client), busy(client.check_store):
+    async with ended_plan(place) as (server, client), busy(client.send, StoreFsck()):
         yield server
 
 
@@ -256,9 +270,9 @@ async def checking_the_store(place: Place) -> AsyncIterator[Process]:
 async def branching(place: Place) -> AsyncIterator[Process]:
     """Start making a branch."""
     async with ended_plan(place) as (server, client):
-        newest = (await client.list_checkpoints()).checkpoints[0]
+        newest = (await client.send(ListCheckpoints())).checkpoints[0]
         path = str(place.folder / "branch")
-        async with busy(client.branch, newest.sha, path=path):
+        async with busy(client.send, ExecutionBranch(checkpoint_sha=newest.sha, path=path)):
             await appears(place.layout.branch_intent)
             yield server
 
@@ -275,8 +289,8 @@ async def asked_much(place: Place) -> AsyncIterator[Process]:
         running_server(hank, None, place.execution, "--no-autostart") as server,
         server.client() as client,
         server.client() as other,
-        busy(other.replay, seq=MANY_EVENTS),
-        busy(client.query_events, text="none of many"),
+        busy(other.send, ReplayView(seq=MANY_EVENTS)),
+        busy(client.send, EventsQuery(text="none of many")),
     ):
         yield server.process
 
@@ -301,7 +315,7 @@ async def with_a_dead_reader(place: Place) -> AsyncIterator[Process]:
         async with connect_raw(address.url, max_queue=1, compression=None) as dead:
             await dead.send(_handshake(address.token))
             async with server.client(since_seq=0) as client:
-                await client.next_codon()
+                await client.send(CodonNext())
                 await started(client, "one")
                 yield server.process
                 dead.transport.abort()
@@ -424,7 +438,7 @@ async def _starts_again(place: Place) -> list[str]:
         place.folder / "hank" / "hank.json", None, place.execution, "--no-autostart"
     ) as again:
         async with session(place.execution) as client:
-            await client.create_checkpoint("It still works.")
+            await client.send(CheckpointCreate(label="It still works."))
 
         code = await again.stop()
 

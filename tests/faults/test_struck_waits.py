@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anyio
 
+from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.events import CodonResumed, CodonWaiting
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon
@@ -101,7 +102,7 @@ class Struck:
         """Wait for a random number of replies: the moment of a kill is none of a clock."""
         async with server.client() as client:
             for _ in range(self.chance.randint(0, MOST_REPLIES)):
-                await client.status()
+                await client.send(GetServerStatus())
 
     def _server(self, hank: Path) -> AbstractAsyncContextManager[RunningServer]:
         return running_server(hank, None, self.execution, env=self.clocks.environment)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
 from hankweave_protocol.ids import CodonId
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
@@ -51,8 +52,10 @@ async def past(tmp_path: Path) -> Past:
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        told.checkpoints.append(await client.create_checkpoint())
-        told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+        told.checkpoints.append(await client.send(CheckpointCreate()))
+        told.rollbacks.append(
+            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        )
         assert await server.stop() == 0
 
     for event in journal(execution):

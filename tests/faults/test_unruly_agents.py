@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import CodonNext, GetServerStatus
 from hankweave_protocol.events import ServerStarted
 from hankweave_protocol.state import CompletedCodon, FailedCodon, TerminalCodon
 from hankweave_server.agents.process import process_table
@@ -122,7 +123,7 @@ async def test_nothing_of_an_agent_outlives_a_killed_daemon(
     async with running_server(None, None, execution, "--no-autostart") as again:
         alive = await all_dead(processes)
         async with again.client() as client:
-            assert (await client.status()).containment == containment()
+            assert (await client.send(GetServerStatus())).containment == containment()
 
         assert await again.stop() == 0
 
@@ -243,7 +244,7 @@ async def _growth(server: RunningServer, execution: Path) -> int:
     """Watch the daemon until the agent ends; return its largest memory growth in bytes."""
     before = most = memory_of(server.pid)
     async with session(execution) as client:
-        await client.next_codon()
+        await client.send(CodonNext())
 
     async with anyio.create_task_group() as group:
 
@@ -314,7 +315,7 @@ async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tal
 
 async def _delay(client: Client) -> float:
     began = anyio.current_time()
-    await client.status()
+    await client.send(GetServerStatus())
     return anyio.current_time() - began
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
+from hankweave_protocol.commands import CodonNext
 from hankweave_protocol.events import ServerIdle
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.confinement.policy import Level
@@ -85,7 +86,7 @@ async def test_no_attack_of_an_agent_or_command_reaches_the_server_or_the_user(
         server.client() as client,
     ):
         attacked.arm(server.pid)
-        await client.next_codon()
+        await client.send(CodonNext())
         await client.until(
             ServerIdle,
             lambda event: getattr(event.data, "reason", None) == "all-codons-completed",
@@ -117,7 +118,7 @@ async def test_at_the_level_of_landlock_the_state_of_a_project_is_out_of_reach(
         server.client() as client,
     ):
         attacked.arm(server.pid)
-        await client.next_codon()
+        await client.send(CodonNext())
         await client.until(
             ServerIdle,
             lambda event: getattr(event.data, "reason", None) == "all-codons-completed",

@@ -145,7 +145,7 @@ def test_every_field_that_names_a_path_or_a_checkpoint_is_tried() -> None:
     """Every command that takes a sha or paths, including any new one, is in the list here."""
     fields = {name: set(kind.__struct_encode_fields__) for name, kind in COMMANDS.members.items()}
     with_paths = {name for name, own in fields.items() if own & {"path", "paths"}}
-    with_shas = {name for name, own in fields.items() if own & {"checkpointSha", "from"}}
+    with_shas = {name for name, own in fields.items() if own & {"checkpointSha", "from", "at"}}
     assert with_paths - {"execution.branch"} == TAKES_PATHS.keys()
     assert with_shas == TAKES_SHAS.keys()
 

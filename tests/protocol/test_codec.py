@@ -162,8 +162,12 @@ def test_there_are_hankweaves_fourteen_commands_and_ours() -> None:
 
 def test_two_members_of_a_union_cannot_share_a_type() -> None:
     """A registry refuses two members with the same type."""
+
+    class Twin(InitialCheckpointSet):
+        pass
+
     with pytest.raises(ValueError, match="share a type"):
-        Registry(InitialCheckpointSet, InitialCheckpointSet)
+        Registry(InitialCheckpointSet, Twin)
 
 
 def test_a_command_without_data_has_its_defaults() -> None:

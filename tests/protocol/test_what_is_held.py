@@ -16,7 +16,7 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.sentinels import SentinelConfig
-from support.named_tests import TOP, faults_of
+from support.named_tests import TOP, faults_of, marks_of_tests
 
 HELD = tomllib.loads(Path(__file__).with_name("held.toml").read_text())
 
@@ -30,14 +30,13 @@ def faults(held: Mapping[str, Any]) -> list[str]:
             {f"{shape}.{field}" for shape, found in named.items() for field in found},
         ),
         "events": (set(EVENTS.names), set(held["events"])),
-        "commands": (set(COMMANDS.names), set(held["commands"])),
     }
     found = []
     for title, (wanted, there) in tables.items():
         found += [f"{title}: {what} is missing" for what in wanted - there]
         found += [f"{title}: there is no {what}" for what in there - wanted]
 
-    for table in (*held["fields"].values(), held["events"], held["commands"], held["defects"]):
+    for table in (*held["fields"].values(), held["events"], held["defects"]):
         found += [
             f"{what}: {fault}" for what, test in table.items() for fault in faults_of(f"`{test}`")
         ]
@@ -88,10 +87,16 @@ def made_by_the_server() -> frozenset[str]:
     return frozenset(names)
 
 
-def test_every_field_event_and_command_has_its_test() -> None:
+def test_every_field_and_event_has_its_test() -> None:
     """Each has exactly one entry, there are no other entries, and each names an existing test."""
     assert faults(HELD) == []
     assert HELD["defects"]
+
+
+def test_every_command_has_its_test() -> None:
+    """A test is marked with each command, and with nothing else."""
+    marked = [name for marks in marks_of_tests("pytest.mark.command") for name in marks]
+    assert sorted(set(marked)) == sorted(COMMANDS.names)
 
 
 def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
@@ -122,8 +127,8 @@ def test_the_server_sends_all_events_but_reserved_ones() -> None:
 @pytest.mark.parametrize(
     ("table", "entry", "instead", "fault"),
     [
-        ("commands", "codon.next", {}, "commands: codon.next is missing"),
-        ("commands", "codon.next", {"codon.nxt": "x"}, "commands: there is no codon.nxt"),
+        ("events", "pong", {}, "events: pong is missing"),
+        ("events", "pong", {"pogn": "x"}, "events: there is no pogn"),
         ("events", "pong", {"pong": "by hand"}, "by hand` names no test"),
         ("events", "pong", {"pong": "tests/protocol/none.py::test_x"}, "there is no tests/"),
         ("events", "pong", {"pong": f"{HELD['events']['pong']}_not"}, "there is no tests/"),

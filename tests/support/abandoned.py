@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import CheckpointCreate, ListCheckpoints, RollbackToCodon
 from hankweave_protocol.ids import CodonId, Sha
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import codon, write_hank, writes
@@ -34,7 +35,7 @@ class DeadEnd:
         return frozenset({*self.manual, self.old_safety})
 
     async def known(self) -> frozenset[Sha]:
-        page = await self.client.list_checkpoints()
+        page = await self.client.send(ListCheckpoints())
         return frozenset(record.sha for record in page.checkpoints)
 
 
@@ -50,14 +51,14 @@ async def dead_end(folder: Path, manual: int = 2) -> AsyncIterator[DeadEnd]:
         taken = []
         for number in range(manual):
             (execution / "agentRoot" / f"by-hand-{number}.txt").write_text(f"{number}\n" * 99)
-            taken.append((await client.create_checkpoint(f"by hand {number}")).sha)
+            taken.append((await client.send(CheckpointCreate(label=f"by hand {number}"))).sha)
 
-        first = await client.roll_back_to_codon(CodonId("one"), "end")
+        first = await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         (execution / "agentRoot" / "a.txt").write_text("mended")
-        second = await client.roll_back_to_codon(CodonId("one"), "end")
+        second = await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert first.safety is not None
         assert second.safety is not None
-        page = await client.list_checkpoints()
+        page = await client.send(ListCheckpoints())
         old, new = first.safety.checkpoint_sha, second.safety.checkpoint_sha
         standing = frozenset(each.sha for each in page.checkpoints) - {*taken, old}
         yield DeadEnd(server, client, tuple(taken), old, new, standing)

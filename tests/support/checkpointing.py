@@ -228,7 +228,7 @@ class ServerDoor:
 
     async def checkpoint(self) -> Made:
         async with self._client() as client:
-            record = await client.ask(CheckpointCreate(label="conformance"))
+            record = await client.send(CheckpointCreate(label="conformance"))
 
         skipped = {item.path: item.reason for item in record.skipped}
         return Made(record.sha, skipped, record.partial)
@@ -236,7 +236,7 @@ class ServerDoor:
     async def rollback(self, sha: str) -> Restored:
         try:
             async with self._client() as client:
-                report = await client.ask(RollbackToCheckpoint(checkpoint_sha=sha))
+                report = await client.send(RollbackToCheckpoint(checkpoint_sha=sha))
         except CommandRefused as refused:
             raise Refusal(ErrorCode(refused.code)) from refused
 
@@ -255,7 +255,7 @@ class ServerDoor:
         async with self._client() as client:
             await client.send(CodonNext())
             await client.until(ServerIdle, _has_run, timeout=LIMIT)
-            page = await client.ask(ListCheckpoints(kinds=("completed",)))
+            page = await client.send(ListCheckpoints(kinds=("completed",)))
 
         self._home = page.checkpoints[0].sha
 

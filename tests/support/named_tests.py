@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -31,3 +32,13 @@ def _names_in(path: str) -> frozenset[str]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     body = ast.parse(file.read_text()).body
     return frozenset(node.name for node in body if isinstance(node, functions))
+
+
+def marks_of_tests(marker: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of each decorator `marker` of all tests."""
+    for file in sorted((TOP / "tests").rglob("test_*.py")):
+        text = file.read_text()
+        if marker in text:
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == marker:
+                    yield tuple(ast.literal_eval(argument) for argument in node.args)

@@ -12,6 +12,15 @@ import anyio
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    GetServerStatus,
+    ListCheckpoints,
+    RollbackToCheckpoint,
+    RollbackUndo,
+    StoreGc,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import Sha
@@ -57,7 +66,7 @@ class Person:
         name = f"{self.chance.randrange(5)}/{self.chance.randrange(9)}.txt"
         self.write(name, self.chance.randbytes(self.chance.randrange(9_000)))
         self.may_be = [tree(self.work_tree)]
-        record = await client.create_checkpoint()
+        record = await client.send(CheckpointCreate())
         self.told.checkpoints.append(record)
         self.trees[record.sha] = self.may_be[0]
 
@@ -71,21 +80,21 @@ class Person:
         sha = self.chance.choice(list(self.trees))
         before = self.may_be[0]
         self.may_be = [before, self.trees[sha]]
-        report = await client.roll_back_to_checkpoint(sha)
+        report = await client.send(RollbackToCheckpoint(checkpoint_sha=sha))
         self.told.rollbacks.append(report)
         self.may_be = [self.trees[sha]]
         # A rollback to where the execution is already cannot be undone: an undo takes back another.
         if report.safety is not None and self.chance.random() < 0.5:
             self.may_be.append(before)
-            self.told.rollbacks.append(await client.undo())
+            self.told.rollbacks.append(await client.send(RollbackUndo()))
             self.may_be = [before]
 
     async def collect(self, client: Client) -> None:
         """Prune all but a few checkpoints; each one that is still listed can be rolled back to."""
         if self.chance.random() < 0.3:
-            await client.collect_garbage(max_count=8)
+            await client.send(StoreGc(max_count=8))
 
-        page = await client.list_checkpoints()
+        page = await client.send(ListCheckpoints())
         known = {record.sha for record in page.checkpoints}
         self.trees = {sha: files for sha, files in self.trees.items() if sha in known}
 
@@ -169,11 +178,11 @@ class CarefulPerson(Person):
     async def run_a_codon(self, client: Client) -> None:
         """Run the next codon, if there is one; then flush its files."""
         # Events of earlier codons may still be on their way.
-        self._begun_after = (await client.status()).last_event_seq
+        self._begun_after = (await client.send(GetServerStatus())).last_event_seq
         before, self.may_be = self.may_be, []
         self._has_ended = anyio.Event()
         try:
-            await client.next_codon()
+            await client.send(CodonNext())
         except CommandRefused as refusal:
             if refusal.code not in _NOT_BEGUN:
                 raise  # The disk may have failed in the middle of it.

@@ -6,7 +6,21 @@ import json
 from pathlib import Path
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import ExplorationAdopt, ExplorationShow, ExplorationStart
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    ExecutionBranch,
+    ExplorationAdopt,
+    ExplorationShow,
+    ExplorationStart,
+    GetServerStatus,
+    GetState,
+    ListCheckpoints,
+    RollbackRedo,
+    RollbackToCodon,
+    RollbackUndo,
+    StoreGc,
+)
 from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
@@ -58,7 +72,7 @@ async def done(folder: Path) -> None:
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        await client.create_checkpoint("by hand")
+        await client.send(CheckpointCreate(label="by hand"))
         assert await server.stop() == 0
 
     work_tree = folder / "execution" / "agentRoot"
@@ -79,10 +93,10 @@ async def travelled(folder: Path) -> None:
         running_server(None, None, folder / "execution", "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.roll_back_to_codon(CodonId("one"), "end")
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         (folder / "execution" / "agentRoot" / "a.txt").write_text("a person's, later")
-        await client.create_checkpoint("on a dead end")
-        await client.roll_back_to_codon(CodonId("one"), "end")
+        await client.send(CheckpointCreate(label="on a dead end"))
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert await server.stop() == 0
 
 
@@ -93,7 +107,7 @@ async def undone(folder: Path) -> None:
         running_server(None, None, folder / "execution", "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.undo()
+        await client.send(RollbackUndo())
         assert await server.stop() == 0
 
 
@@ -141,73 +155,79 @@ async def crashed(folder: Path) -> None:
 
 
 async def run_a_codon(client: Client, told: Told) -> None:
-    await client.next_codon()
+    await client.send(CodonNext())
 
     async def is_at_rest() -> bool:
-        await client.status()
+        await client.send(GetServerStatus())
         return told.is_at_rest
 
     await eventually(is_at_rest)
 
 
 async def checkpoint(client: Client, told: Told) -> None:
-    told.checkpoints.append(await client.create_checkpoint("by hand"))
+    told.checkpoints.append(await client.send(CheckpointCreate(label="by hand")))
 
 
 async def back(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
+    told.rollbacks.append(
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+    )
 
 
 async def paths_back(client: Client, told: Told) -> None:
     told.rollbacks.append(
-        await client.roll_back_to_codon(CodonId("one"), "end", paths=("a.txt", "gone", "d"))
+        await client.send(
+            RollbackToCodon(
+                codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "gone", "d")
+            )
+        )
     )
 
 
 async def undo(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.undo())
+    told.rollbacks.append(await client.send(RollbackUndo()))
 
 
 async def collect(client: Client, told: Told) -> None:
-    await client.collect_garbage(max_count=0)
+    await client.send(StoreGc(max_count=0))
 
 
 async def redo(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.redo())
+    told.rollbacks.append(await client.send(RollbackRedo()))
 
 
 async def branch(client: Client, told: Told) -> None:
     place = Path(client.ready.execution_path).with_name(BESIDE) / "branch"
-    page = await client.list_checkpoints(kinds=("completed",))
+    page = await client.send(ListCheckpoints(kinds=("completed",)))
     sha = next(each.sha for each in page.checkpoints if each.coordinate.codon_id == "one")
-    told.branches.append(await client.branch(sha, path=str(place)))
+    told.branches.append(await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place))))
 
 
 async def explore(client: Client, told: Told) -> None:
     """Try the second codon once more, and wait until the attempt has ended."""
-    begun = await client.ask(ExplorationStart(codon_id=CodonId("two"), n=1, score="echo 1"))
+    begun = await client.send(ExplorationStart(codon_id=CodonId("two"), n=1, score="echo 1"))
     told.explorations.append(begun.exploration_id)
     await _exploration_ends(client)
 
 
 async def _exploration_ends(client: Client) -> None:
     async def has_ended() -> bool:
-        return (await client.ask(ExplorationShow())).ended_at is not None
+        return (await client.send(ExplorationShow())).ended_at is not None
 
     await eventually(has_ended)
 
 
 async def adopt(client: Client, told: Told) -> None:
-    shown = await client.ask(ExplorationShow())
+    shown = await client.send(ExplorationShow())
     attempt = shown.attempts[0].attempt_id
-    told.rollbacks.append(await client.ask(ExplorationAdopt(attempt_id=attempt)))
+    told.rollbacks.append(await client.send(ExplorationAdopt(attempt_id=attempt)))
 
 
 async def merge(client: Client, told: Told) -> None:
-    shown = await client.ask(ExplorationShow())
+    shown = await client.send(ExplorationShow())
     attempt = shown.attempts[0].attempt_id
     command = ExplorationAdopt(attempt_id=attempt, merge=True, on_conflict="theirs")
-    told.rollbacks.append(await client.ask(command))
+    told.rollbacks.append(await client.send(command))
 
 
 async def explored(folder: Path) -> None:
@@ -219,7 +239,7 @@ async def explored(folder: Path) -> None:
     ):
         other = json.dumps({"steps": [writes("e.txt", "other"), writes("g.txt", "other")]})
         command = ExplorationStart(codon_id=CodonId("two"), variants=(Variant(prompt_text=other),))
-        await client.ask(command)
+        await client.send(command)
         await _exploration_ends(client)
 
         assert await server.stop() == 0
@@ -232,7 +252,7 @@ async def is_explored_once(execution: Path, told: Told) -> list[str]:
         async with server.client() as client:
 
             async def ended() -> State | None:
-                found = await client.state()
+                found = await client.send(GetState())
                 explorations = found.explorations
                 return None if explorations and explorations[-1].ended_at is None else found
 

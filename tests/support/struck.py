@@ -21,6 +21,7 @@ import psutil
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import (
     CheckpointRollback,
     Event,
@@ -396,7 +397,9 @@ class Grounds:
                 ]
                 async with server.client() as client:
                     try:
-                        told.checkpoints.append(await client.create_checkpoint("It still works."))
+                        told.checkpoints.append(
+                            await client.send(CheckpointCreate(label="It still works."))
+                        )
                     except CommandRefused as refusal:
                         found.append(f"It takes no checkpoint after the next start: {refusal}")
 
@@ -424,21 +427,21 @@ class Grounds:
 
 async def _nothing(client: Client, told: Told) -> None:
     """Only connect a client."""
-    await client.status()
+    await client.send(GetServerStatus())
 
 
 async def _rest(client: Client, told: Told) -> None:
     """Wait until the plan has ended."""
 
     async def is_at_rest() -> bool:
-        await client.status()
+        await client.send(GetServerStatus())
         return told.is_at_rest
 
     await eventually(is_at_rest)
 
 
 async def _one_more(client: Client, told: Told) -> None:
-    told.checkpoints.append(await client.create_checkpoint(ONE_MORE))
+    told.checkpoints.append(await client.send(CheckpointCreate(label=ONE_MORE)))
 
 
 async def _acted(client: Client, told: Told, act: Act) -> None:

@@ -55,7 +55,7 @@ async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
 
 async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
     """Return the checkpoints, newest first."""
-    return (await client.ask(ListCheckpoints())).checkpoints
+    return (await client.send(ListCheckpoints())).checkpoints
 
 
 def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:

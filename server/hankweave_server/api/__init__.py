@@ -5,12 +5,12 @@ A refusal is raised before anything is touched. `dispatch` is the only entry poi
 Modules, in reading order:
 
 - `caller`: the sender of a command, and the answer to it
-- `dispatch`: one `match` over every command; checks that apply to all of them
-- `control`: codons, checkpoints on request, permission answers, branches, shutdown
+- `dispatch`: how handlers are declared and found; checks that apply to all commands
+- `control`: codons, checkpoints on request, permission answers, branches, bisections, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
 - `explorations`: attempts of a codon: start, compare, adopt, discard
 - `executions`: the executions of the user, and where their pages are
-- `inspect`: state, status and `events.query`
+- `inspect`: state, status, lists, `events.query` and pings
 - `agent_texts`: whole results of tools, from the logs of agents
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `answers`: `file.blame`, `file.why` and `file.pickaxe`

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -19,6 +20,8 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import BlamedFile, LineStory, TextHistory
 from hankweave_server.answers.history import ReadHistory, file_history
 from hankweave_server.answers.stories import blame_of, changes_of, story_of
+from hankweave_server.api.caller import Request
+from hankweave_server.api.dispatch import handles
 from hankweave_server.api.lookup import CheckpointLookup, Sources, the_path
 from hankweave_server.domain import targets
 from hankweave_server.ledger.moments import open_for_search
@@ -38,6 +41,7 @@ class Answers:
         self._past = CheckpointLookup(sources)
         self._turn = anyio.Lock()
 
+    @handles(FileBlame)
     async def blame(self, command: FileBlame) -> BlamedFile:
         """Return who has written the lines of a file."""
         path, last = the_path(command.path, at="$.data.path"), command.last
@@ -56,16 +60,19 @@ class Answers:
 
         return await self._answer(answer, copies=command.copies)
 
-    async def why(self, command: FileWhy) -> LineStory:
-        """Return how a line came to be."""
+    @handles(FileWhy)
+    async def why(self, command: FileWhy, request: Request) -> LineStory:
+        """Return how a line came to be; agents do not get the prompt, which may be of another."""
         path = the_path(command.path, at="$.data.path")
 
         def answer(past: ReadHistory) -> LineStory:
             sha = self._named(past, command.at)
             return story_of(past, sha, _of_file(past, sha, path), command.line)
 
-        return await self._answer(answer)
+        story = await self._answer(answer)
+        return msgspec.structs.replace(story, prompt=None) if request.caller.is_agent else story
 
+    @handles(FilePickaxe)
     async def pickaxe(self, command: FilePickaxe) -> TextHistory:
         """Return the changes that made a text more or less frequent."""
         if command.everywhere and command.at is not None:

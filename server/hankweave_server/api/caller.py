@@ -5,34 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hankweave_protocol.commands import (
-    CheckpointCreate,
-    CheckpointDiff,
-    CheckpointReadFile,
-    CommandData,
-    FileBlame,
-    FileWhy,
-    GetServerStatus,
-    ListCheckpoints,
-    Ping,
-    ReplayView,
-    RollbackToCheckpoint,
-)
+from hankweave_protocol.commands import CommandData, RollbackToCheckpoint
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData
-from hankweave_protocol.ids import ClientId
+from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import AgentToolsGranted, Mode
-
-_ALWAYS = (GetServerStatus, Ping)
-_TOOLS = (
-    CheckpointCreate,
-    CheckpointDiff,
-    CheckpointReadFile,
-    FileBlame,
-    FileWhy,
-    ListCheckpoints,
-    ReplayView,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +25,32 @@ class Caller:
     """True for an agent's own socket: only what `agentTools` allow is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command's id and its sender."""
+
+    command_id: CommandId
+    caller: Caller
+
+    @property
+    def causes(self) -> tuple[int | str, ...]:
+        """The causes of the events that the command leads to."""
+        return (self.command_id,)
+
+
 def refuse_agent(command: CommandData, granted: AgentToolsGranted) -> None:
     """Raise Refused unless the hank lets its agents send this command.
 
     A rollback is allowed only in the form that the tool `rollback_paths` sends: of named paths,
     under a paused agent, and without touching what people changed.
     """
-    if isinstance(command, _ALWAYS) or (granted.enabled and isinstance(command, _TOOLS)):
-        return
-
-    is_allowed = granted.enabled and granted.rollback_paths
-    if not is_allowed or not isinstance(command, RollbackToCheckpoint):
+    is_allowed = {
+        "no": False,
+        "tools": granted.enabled,
+        "rollback": granted.enabled and granted.rollback_paths,
+        "always": True,
+    }
+    if not is_allowed[command.AGENTS]:
         raise Refused(
             ErrorCode.INSUFFICIENT_PERMISSIONS,
             f"The agentTools of this hank do not allow {command.TYPE}.",
@@ -66,6 +58,11 @@ def refuse_agent(command: CommandData, granted: AgentToolsGranted) -> None:
             hint="Continue without it, or ask the person who runs the hank.",
         )
 
+    if isinstance(command, RollbackToCheckpoint):
+        _refuse_wide(command)
+
+
+def _refuse_wide(command: RollbackToCheckpoint) -> None:
     is_narrow = command.paths is not None and command.keep_edits and not command.auto_restart
     if not is_narrow or command.on_running != "pause" or command.rewind_memory:
         raise Refused(

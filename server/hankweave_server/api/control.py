@@ -10,19 +10,28 @@ import functools
 from collections.abc import Callable
 
 from hankweave_protocol.commands import (
+    BisectStart,
+    BisectStop,
     CheckpointCreate,
     CodonForceStop,
+    CodonNext,
+    CodonRedo,
+    CodonSkip,
     CodonStart,
     ExecutionBranch,
     PermissionAnswer,
+    ServerForceShutdown,
+    ServerShutdown,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import ClientId, CodonId
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import BranchMade
+from hankweave_protocol.replies import BisectionBegun, BranchMade, CodonChosen
+from hankweave_server.api.caller import Request
+from hankweave_server.api.dispatch import handles
 from hankweave_server.domain import targets
 from hankweave_server.domain.execution_thread import newest_run, thread
 from hankweave_server.domain.permissions import PermissionVerdict
+from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
@@ -30,6 +39,8 @@ from hankweave_server.execution.runner import Runner
 
 
 class Control:
+    """The handler of what starts, stops and answers codons, and ends the server."""
+
     def __init__(
         self,
         ctx: ExecutionContext,
@@ -43,24 +54,28 @@ class Control:
         self._stop = stop
         self._kill = kill
 
-    def start(self, command: CodonStart) -> None:
+    @handles(CodonStart)
+    async def start(self, command: CodonStart) -> None:
         self._runner.start(command.codon_id, skip_rig=command.skip_pre_commands)
 
-    def next(self) -> CodonId:
-        return self._runner.start_next()
+    @handles(CodonNext)
+    async def next(self, command: CodonNext) -> CodonChosen:
+        return CodonChosen(codon_id=self._runner.start_next())
 
-    def redo(self) -> CodonId:
-        return self._runner.redo()
+    @handles(CodonRedo)
+    async def redo(self, command: CodonRedo) -> CodonChosen:
+        return CodonChosen(codon_id=self._runner.redo())
 
-    async def skip(self) -> None:
+    @handles(CodonSkip)
+    async def skip(self, command: CodonSkip) -> None:
         await self._runner.skip()
 
+    @handles(CodonForceStop)
     async def force_stop(self, command: CodonForceStop) -> None:
         await self._runner.force_stop(command.reason)
 
-    async def answer_permission(
-        self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
-    ) -> None:
+    @handles(PermissionAnswer)
+    async def answer_permission(self, command: PermissionAnswer, request: Request) -> None:
         """Allow or deny a call that an agent waits to make."""
         if command.always is not None and command.decision != "allow":
             raise Refused(
@@ -73,16 +88,15 @@ class Control:
         answer = PermissionVerdict(
             command.decision,
             "client",
-            client_id=client_id,
+            client_id=request.caller.client_id,
             message=command.message,
-            causes=causes,
+            causes=request.causes,
             always=command.always,
         )
         await self._ctx.desk.answer(command.request_id, answer)
 
-    async def checkpoint(
-        self, command: CheckpointCreate, causes: tuple[int | str, ...]
-    ) -> CheckpointRecord:
+    @handles(CheckpointCreate)
+    async def checkpoint(self, command: CheckpointCreate, request: Request) -> CheckpointRecord:
         """Take a `manual` checkpoint of what is tracked at this moment."""
         self._ctx.guard.refuse_checkpoint()
         run = newest_run(self._ctx.state)
@@ -105,24 +119,44 @@ class Control:
             codon_name=command.label or "Manual checkpoint",
             patterns=self._ctx.patterns(),
             label=command.label,
-            causes=causes,
+            causes=request.causes,
             waits_for_room=False,
             report=report,
         )
 
-    def shut_down(self, reason: str) -> None:
-        self._stop(reason)
+    @handles(ServerShutdown)
+    async def shut_down(self, command: ServerShutdown) -> None:
+        self._stop(command.reason)
 
-    def force_shut_down(self, reason: str) -> None:
-        self._kill(reason)
+    @handles(ServerForceShutdown)
+    async def force_shut_down(self, command: ServerForceShutdown) -> None:
+        self._kill(command.reason)
+
+
+class Searches:
+    """The handler of `bisect.*`."""
+
+    def __init__(self, bisections: Bisections) -> None:
+        self._bisections = bisections
+
+    @handles(BisectStart)
+    async def start(self, command: BisectStart, request: Request) -> BisectionBegun:
+        return await self._bisections.start(command, request.causes)
+
+    @handles(BisectStop)
+    async def stop(self, command: BisectStop) -> None:
+        self._bisections.stop()
 
 
 class Branches:
+    """The handler of `execution.branch`."""
+
     def __init__(self, ctx: ExecutionContext, branching: Branching) -> None:
         self._ctx = ctx
         self._branching = branching
 
-    async def make(self, command: ExecutionBranch, causes: tuple[int | str, ...]) -> BranchMade:
+    @handles(ExecutionBranch)
+    async def make(self, command: ExecutionBranch, request: Request) -> BranchMade:
         """Make a branch; the reply comes after `execution.branched`."""
         known = self._ctx.checkpointer.known
         target = targets.of_prefix(
@@ -132,4 +166,4 @@ class Branches:
             self._ctx.checkpointer.missing,
             self._ctx.checkpointer.renamed,
         )
-        return await self._branching.perform(target, command.path, causes)
+        return await self._branching.perform(target, command.path, request.causes)

@@ -1,80 +1,23 @@
-"""Dispatch each command to its handler: one `match` over all commands.
+"""Declare handlers, and dispatch each command to its own, after the checks that apply to all.
 
-A handler that refuses a command raises `Refused` before it changes anything. The transport checks
+A handler is an async method that takes the command, and the `Request` if it needs the sender or
+the causes. It returns the reply's data, a `CommandAnswer`, or None if the reply has no data. A
+handler that refuses a command raises `Refused` before it changes anything. The transport checks
 the client's rights, the command's shape and its idempotence; the ledger orders what is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
-import msgspec
-
-from hankweave_protocol.commands import (
-    BisectStart,
-    BisectStop,
-    CheckpointCreate,
-    CheckpointDiff,
-    CheckpointPin,
-    CheckpointReadFile,
-    CodonForceStop,
-    CodonNext,
-    CodonReadPrompt,
-    CodonReadResult,
-    CodonRedo,
-    CodonSkip,
-    CodonStart,
-    Command,
-    CommandData,
-    EventsQuery,
-    ExecutionBranch,
-    ExecutionsList,
-    ExplorationAdopt,
-    ExplorationCompare,
-    ExplorationDiscard,
-    ExplorationList,
-    ExplorationShow,
-    ExplorationStart,
-    FileBlame,
-    FilePickaxe,
-    FileWhy,
-    GetExecutionAddress,
-    GetServerStatus,
-    GetState,
-    HistorySync,
-    ListCheckpoints,
-    PermissionAnswer,
-    Ping,
-    PingBroadcast,
-    ReplayView,
-    RollbackCommand,
-    RollbackPreview,
-    RollbackRedo,
-    RollbackToCheckpoint,
-    RollbackToCodon,
-    RollbackToLastSuccess,
-    RollbackUndo,
-    ServerForceShutdown,
-    ServerShutdown,
-    StoreFsck,
-    StoreGc,
-)
+from hankweave_protocol.commands import Command, CommandData
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import EventData, Pong
-from hankweave_protocol.ids import ClientId, CommandId, RunId
-from hankweave_protocol.reference import LISTED_KINDS
-from hankweave_protocol.replies import CodonChosen, LineStory, PastView
-from hankweave_server.api.answers import Answers
-from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
-from hankweave_server.api.control import Branches, Control
-from hankweave_server.api.executions import Executions
-from hankweave_server.api.explorations import Explorer
-from hankweave_server.api.inspect import Inspect, Queries, listed
+from hankweave_protocol.ids import RunId
+from hankweave_server.api.caller import Caller, CommandAnswer, Request, refuse_agent
 from hankweave_server.api.lookup import faults_refused
-from hankweave_server.api.maintenance import Store
-from hankweave_server.api.past import Looks
-from hankweave_server.api.rollback import Rollbacks
-from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.maintenance.quiet import Quiet
@@ -84,60 +27,78 @@ from hankweave_server.logs import logger
 
 log = logger(__name__)
 
-_NEED_ROOM = (
-    BisectStart,
-    CheckpointCreate,
-    CheckpointPin,
-    CodonNext,
-    CodonRedo,
-    CodonStart,
-    ExecutionBranch,
-    ExplorationAdopt,
-    ExplorationStart,
-    RollbackCommand,
-    RollbackRedo,
-    RollbackUndo,
-)
-"""Refused while the disk is full. Commands that stop something or free space (gc) are not."""
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[object]])
+Handler = Callable[[CommandData, Request], Awaitable[object]]
+
+_HANDLED = "handled_commands"
+
+
+def handles(*commands: type[CommandData]) -> Callable[[Method], Method]:
+    """Declare that a method handles these commands."""
+
+    def declared(method: Method) -> Method:
+        setattr(method, _HANDLED, commands)
+        return method
+
+    return declared
+
+
+class Handlers:
+    """The handlers of several objects, by command."""
+
+    def __init__(self, objects: Iterable[object]) -> None:
+        self._of_command: dict[type[CommandData], Handler] = {}
+        for each in objects:
+            for command, function in handled_by(type(each)):
+                if command in self._of_command:
+                    raise ValueError(f"{command.TYPE} has two handlers")
+
+                self._of_command[command] = _bound(function, each)
+
+    async def answer(self, command: CommandData, request: Request) -> CommandAnswer:
+        """Call the handler of a command; raise Refused if there is none."""
+        handler = self._of_command.get(type(command))
+        if handler is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_COMMAND,
+                f"This server does not have the command {command.TYPE}.",
+                path="$.type",
+                hint="The part of Hankweave that handles it is not installed.",
+            )
+
+        result = await handler(command, request)
+        return result if isinstance(result, CommandAnswer) else CommandAnswer(result)
+
+
+def handled_by(kind: type) -> Iterator[tuple[type[CommandData], Callable[..., Any]]]:
+    """Yield the commands that a class handles, each with the function that does."""
+    for _, function in inspect.getmembers(kind, inspect.isfunction):
+        for command in getattr(function, _HANDLED, ()):
+            yield command, function
+
+
+def _bound(function: Callable[..., Any], instance: object) -> Handler:
+    if len(inspect.signature(function).parameters) == 3:
+        return partial(function, instance)
+
+    async def without_request(command: CommandData, request: Request) -> object:
+        return await function(instance, command)
+
+    return without_request
 
 
 class Dispatch:
     """The dispatcher of commands to their handlers."""
 
     def __init__(
-        self,
-        ctx: ExecutionContext,
-        *,
-        control: Control,
-        rollbacks: Rollbacks,
-        inspect: Inspect,
-        queries: Queries,
-        looks: Looks,
-        answers: Answers,
-        store: Store,
-        branches: Branches,
-        explorer: Explorer,
-        bisections: Bisections,
-        executions: Executions,
-        space: Space,
-        quiet: Quiet,
-        broadcast: Callable[[EventData], None],
+        self, ctx: ExecutionContext, handlers: Iterable[object], *, space: Space, quiet: Quiet
     ) -> None:
+        """Take objects with methods that are declared as handlers."""
         self._ctx = ctx
+        self._handlers = Handlers(handlers)
         self._space = space
         self._quiet = quiet
-        self._control = control
-        self._rollbacks = rollbacks
-        self._inspect = inspect
-        self._queries = queries
-        self._looks = looks
-        self._answers = answers
-        self._store = store
-        self._branches = branches
-        self._explorer = explorer
-        self._bisections = bisections
-        self._executions = executions
-        self._broadcast = broadcast
 
     async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
         """Execute one command; raise Refused if it cannot be done."""
@@ -149,12 +110,12 @@ class Dispatch:
             self._ctx.guard.refuse_command(command.type)
 
         self._expect_run(getattr(data, "expected_run_id", None))
-        if self._space.is_short and isinstance(data, _NEED_ROOM):
+        if self._space.is_short and data.NEEDS_ROOM:
             raise _no_room()
 
         try:
             with faults_refused(), self._quiet.serving():
-                return await self._do(data, command.id, caller)
+                return await self._handlers.answer(data, Request(command.id, caller))
         except Refused:
             raise
         except Exception as error:
@@ -183,135 +144,6 @@ class Dispatch:
                 path="$.data.expectedRunId",
                 hint="Check the current state, then send the command again.",
             )
-
-    async def _do(
-        self, command: CommandData, command_id: CommandId, caller: Caller
-    ) -> CommandAnswer:
-        causes = (command_id,)
-        match command:
-            case CodonStart():
-                self._control.start(command)
-            case CodonNext():
-                return CommandAnswer(CodonChosen(codon_id=self._control.next()))
-            case CodonSkip():
-                await self._control.skip()
-            case CodonRedo():
-                return CommandAnswer(CodonChosen(codon_id=self._control.redo()))
-            case CodonForceStop():
-                await self._control.force_stop(command)
-            case PermissionAnswer():
-                await self._control.answer_permission(command, caller.client_id, causes)
-            case CheckpointCreate():
-                return CommandAnswer(await self._control.checkpoint(command, causes))
-            case CheckpointPin():
-                return CommandAnswer(await self._store.pin(command, causes))
-            case StoreGc():
-                return CommandAnswer(await self._store.gc(command, causes))
-            case StoreFsck():
-                return CommandAnswer(await self._store.fsck(command, causes))
-            case RollbackToCheckpoint() | RollbackToCodon() | RollbackToLastSuccess():
-                return CommandAnswer(await self._rollbacks.perform(command, causes))
-            case RollbackUndo() | RollbackRedo():
-                return CommandAnswer(await self._rollbacks.undo_or_redo(command, causes))
-            case ExecutionBranch():
-                return CommandAnswer(await self._branches.make(command, causes))
-            case ExplorationStart():
-                return CommandAnswer(await self._explorer.start(command, causes))
-            case ExplorationList():
-                return CommandAnswer(self._explorer.list())
-            case ExplorationShow():
-                return CommandAnswer(self._explorer.show(command))
-            case ExplorationCompare():
-                return CommandAnswer(await self._explorer.compare(command))
-            case ExplorationAdopt():
-                return CommandAnswer(await self._explorer.adopt(command, causes))
-            case ExplorationDiscard():
-                return CommandAnswer(await self._explorer.discard(command, causes))
-            case BisectStart():
-                return CommandAnswer(await self._bisections.start(command, causes))
-            case BisectStop():
-                self._bisections.stop()
-            case RollbackPreview():
-                return CommandAnswer(await self._rollbacks.preview(command, causes))
-            case ListCheckpoints():
-                return await self._list_checkpoints(command, caller)
-            case CheckpointDiff():
-                return CommandAnswer(await self._looks.diff(command))
-            case CheckpointReadFile():
-                return CommandAnswer(await self._looks.read_file(command))
-            case FileBlame():
-                return CommandAnswer(await self._answers.blame(command))
-            case FileWhy():
-                story = await self._answers.why(command)
-                return CommandAnswer(_without_prompt(story) if caller.is_agent else story)
-            case FilePickaxe():
-                return CommandAnswer(await self._answers.pickaxe(command))
-            case CodonReadResult():
-                return CommandAnswer(await self._inspect.result(command))
-            case CodonReadPrompt():
-                return CommandAnswer(self._inspect.prompt(command))
-            case ReplayView():
-                past = await self._looks.replay(command)
-                return CommandAnswer(_without_plan(past) if caller.is_agent else past)
-            case EventsQuery():
-                return CommandAnswer(await self._queries.answer(command))
-            case GetState():
-                return CommandAnswer(self._inspect.state())
-            case GetServerStatus():
-                return CommandAnswer(await self._inspect.status())
-            case ExecutionsList():
-                return CommandAnswer(await self._executions.list(command))
-            case GetExecutionAddress():
-                return CommandAnswer(await self._executions.address(command))
-            case HistorySync():
-                return CommandAnswer(history_since=command.since_seq)
-            case Ping():
-                return CommandAnswer(events=(self._pong(None),))
-            case PingBroadcast():
-                self._broadcast(self._pong(caller.client_id))
-            case ServerShutdown():
-                self._control.shut_down(command.reason)
-            case ServerForceShutdown():
-                self._control.force_shut_down(command.reason)
-            case _:
-                # Mypy cannot check the registry; test_dispatch checks that no command is missing.
-                raise AssertionError(f"no handler for {command.TYPE}")
-
-        return CommandAnswer()
-
-    async def _list_checkpoints(self, command: ListCheckpoints, caller: Caller) -> CommandAnswer:
-        """List checkpoints; clients of Hankweave get the list as an event.
-
-        The event goes to all clients, or to the sender alone if it is a viewer. These clients know
-        four kinds of checkpoints, and get only those unless they ask for others by name.
-        """
-        if not caller.wants_replies and command.kinds is None:
-            command = msgspec.structs.replace(command, kinds=LISTED_KINDS)
-
-        may_tell = caller.mode == "readandwrite" and not self._space.is_short
-        tell_all = not caller.wants_replies and may_tell
-        page = await self._inspect.checkpoints(command, tell_all=tell_all)
-        if caller.wants_replies or tell_all:
-            return CommandAnswer(page)
-
-        return CommandAnswer(page, events=(listed(command, page, self._ctx.state),))
-
-    def _pong(self, client_id: ClientId | None) -> Pong:
-        return Pong(message="pong", timestamp=self._ctx.now_text(), client_id=client_id)
-
-
-def _without_plan(past: PastView) -> PastView:
-    """Remove the plan, which has the prompts and the environment of other codons."""
-    if past.state is None:
-        return past
-
-    state = msgspec.structs.replace(past.state, execution_plan=())
-    return msgspec.structs.replace(past, state=state)
-
-
-def _without_prompt(story: LineStory) -> LineStory:
-    """Remove the prompt, which may be that of another codon."""
-    return msgspec.structs.replace(story, prompt=None)
 
 
 def _no_room() -> Refused:

@@ -21,6 +21,7 @@ from hankweave_protocol import instants
 from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.executions import ExecutionAddress, ExecutionPage, ListedExecution
+from hankweave_server.api.dispatch import handles
 from hankweave_server.clock import Clock
 
 PAGE = 200
@@ -52,6 +53,7 @@ class Executions:
         self._tells_tokens = tells_tokens
         self._thread = anyio.CapacityLimiter(1)
 
+    @handles(ExecutionsList)
     async def list(self, command: ExecutionsList) -> ExecutionPage:
         """Return a page of the executions that match."""
         since = None if command.spent_since is None else _instant(command.spent_since)
@@ -62,6 +64,7 @@ class Executions:
         spent = await anyio.to_thread.run_sync(self._spent_since, since, limiter=self._thread)
         return msgspec.structs.replace(page, spent=spent)
 
+    @handles(GetExecutionAddress)
     async def address(self, command: GetExecutionAddress) -> ExecutionAddress:
         """Return the address of a server's page; raise Refused if no server is there."""
         if self._tells_rows and not self._tells_tokens:

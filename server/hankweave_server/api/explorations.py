@@ -8,6 +8,7 @@ from hankweave_protocol.commands import (
     ExplorationAdopt,
     ExplorationCompare,
     ExplorationDiscard,
+    ExplorationList,
     ExplorationShow,
     ExplorationStart,
     RollbackPreview,
@@ -17,7 +18,9 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
-from hankweave_server.api.past import Looks
+from hankweave_server.api.caller import Request
+from hankweave_server.api.dispatch import handles
+from hankweave_server.api.past import PastReader
 from hankweave_server.api.rollback import Rollbacks, meant_paths
 from hankweave_server.domain.exploration.explorations import (
     adoption_preview,
@@ -35,8 +38,6 @@ from hankweave_server.execution.exploration.adoption import (
 from hankweave_server.execution.exploration.explorer import Explorations
 from hankweave_server.execution.runner import Runner
 
-Causes = tuple[int | str, ...]
-
 
 class Explorer:
     """The handler of `exploration.*`."""
@@ -47,23 +48,27 @@ class Explorer:
         runner: Runner,
         explorations: Explorations,
         rollbacks: Rollbacks,
-        looks: Looks,
+        past: PastReader,
     ) -> None:
         self._ctx = ctx
         self._runner = runner
         self._explorations = explorations
         self._rollbacks = rollbacks
-        self._looks = looks
+        self._past = past
 
-    async def start(self, command: ExplorationStart, causes: Causes) -> Exploration:
-        return await self._explorations.start(command, causes)
+    @handles(ExplorationStart)
+    async def start(self, command: ExplorationStart, request: Request) -> Exploration:
+        return await self._explorations.start(command, request.causes)
 
-    def list(self) -> ExplorationPage:
+    @handles(ExplorationList)
+    async def list(self, command: ExplorationList) -> ExplorationPage:
         return ExplorationPage(explorations=tuple(reversed(self._ctx.state.explorations)))
 
-    def show(self, command: ExplorationShow) -> Exploration:
+    @handles(ExplorationShow)
+    async def show(self, command: ExplorationShow) -> Exploration:
         return exploration_named(self._ctx.state, command.exploration_id)
 
+    @handles(ExplorationCompare)
     async def compare(self, command: ExplorationCompare) -> DiffPage:
         """Compare the results of two attempts, or that of one with its beginning."""
         exploration, attempt = attempt_named(
@@ -74,7 +79,7 @@ class Explorer:
             _, other = attempt_named(self._ctx.state, command.other_id, "$.data.otherId")
             new, old = result_of(other, "$.data.otherId"), new
 
-        return await self._looks.diff(
+        return await self._past.diff(
             CheckpointDiff(
                 from_sha=old,
                 to_sha=new,
@@ -85,16 +90,18 @@ class Explorer:
             )
         )
 
-    async def adopt(self, command: ExplorationAdopt, causes: Causes) -> RollbackReport:
+    @handles(ExplorationAdopt)
+    async def adopt(self, command: ExplorationAdopt, request: Request) -> RollbackReport:
         exploration, attempt = attempt_named(
             self._ctx.state, command.attempt_id, "$.data.attemptId"
         )
         sha = result_of(attempt, "$.data.attemptId")
         if command.merge:
-            return await self._merge(command, exploration, attempt, sha, causes)
+            return await self._merge(command, exploration, attempt, sha, request)
 
         if command.preview:
-            return await self._rollbacks.preview(adoption_preview(self._ctx.state, command), causes)
+            preview = adoption_preview(self._ctx.state, command)
+            return await self._rollbacks.preview(preview, request)
 
         back = RollbackToCheckpoint(
             checkpoint_sha=sha,
@@ -104,7 +111,7 @@ class Explorer:
             rewind_memory=command.paths is None,
             reason=adoption_reason(attempt),
         )
-        return await self._rollbacks.perform(back, causes)
+        return await self._rollbacks.perform(back, request)
 
     async def _merge(
         self,
@@ -112,7 +119,7 @@ class Explorer:
         exploration: Exploration,
         attempt: AttemptRecord,
         sha: Sha,
-        causes: Causes,
+        request: Request,
     ) -> RollbackReport:
         if command.keep_edits:
             raise Refused(
@@ -127,14 +134,19 @@ class Explorer:
             policy=ConflictPolicy(command.on_conflict),
             conflicts_in=command.conflicts_in,
         )
-        request = await merge_result(self._ctx, exploration, attempt, sha, options, causes)
-        if request is None:
+        merged = await merge_result(self._ctx, exploration, attempt, sha, options, request.causes)
+        if merged is None:
             # Nothing differs: report it in the words of a rollback to where the files are.
             head = await self._ctx.checkpointer.call(lambda engine: engine.head())
             preview = RollbackPreview(checkpoint_sha=head, paths=command.paths)
-            return await self._rollbacks.preview(preview, causes)
+            return await self._rollbacks.preview(preview, request)
 
-        return await self._rollbacks.move_files(request, causes, only_preview=command.preview)
+        return await self._rollbacks.move_files(
+            merged, request.causes, only_preview=command.preview
+        )
 
-    async def discard(self, command: ExplorationDiscard, causes: Causes) -> Exploration:
-        return await self._explorations.discard(command.exploration_id, command.attempt_id, causes)
+    @handles(ExplorationDiscard)
+    async def discard(self, command: ExplorationDiscard, request: Request) -> Exploration:
+        return await self._explorations.discard(
+            command.exploration_id, command.attempt_id, request.causes
+        )

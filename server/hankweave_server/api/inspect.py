@@ -1,4 +1,4 @@
-"""Handle commands that only read: checkpoint lists, state, server status, `events.query`.
+"""Handle commands that only read: checkpoint lists, state, server status, the journal, pings.
 
 A query of the journal runs in a worker thread, one at a time.
 """
@@ -18,11 +18,18 @@ from hankweave_protocol.commands import (
     CodonReadPrompt,
     CodonReadResult,
     EventsQuery,
+    GetServerStatus,
+    GetState,
+    HistorySync,
     ListCheckpoints,
+    Ping,
+    PingBroadcast,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import CheckpointList, ListedCheckpoint
+from hankweave_protocol.events import CheckpointList, EventData, ListedCheckpoint, Pong
+from hankweave_protocol.ids import ClientId
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import (
     CheckpointPage,
     EventsPage,
@@ -32,7 +39,9 @@ from hankweave_protocol.replies import (
 )
 from hankweave_protocol.state import State
 from hankweave_server.api.agent_texts import whole_result
+from hankweave_server.api.caller import CommandAnswer, Request
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
+from hankweave_server.api.dispatch import handles
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.estimates import forecast
 from hankweave_server.domain.event_filter import events_page
@@ -43,27 +52,50 @@ from hankweave_server.ledger.writer import Ledger
 
 
 class Inspect:
+    """The handler of commands that read lists, the state and the status."""
+
     def __init__(self, ctx: ExecutionContext, status: Callable[[], ServerStatus]) -> None:
         """Create the handlers; `status` lacks what needs the disk or takes long to find out."""
         self._ctx = ctx
         self._status = status
 
-    async def checkpoints(self, command: ListCheckpoints, *, tell_all: bool) -> CheckpointPage:
-        """List checkpoints, newest first; `tell_all` sends the list to all clients as an event."""
-        page = page_of_checkpoints(
+    @handles(ListCheckpoints)
+    async def checkpoints(
+        self, command: ListCheckpoints, request: Request
+    ) -> CheckpointPage | CommandAnswer:
+        """List checkpoints, newest first; clients of Hankweave get the list as an event.
+
+        The event goes to all clients, or to the sender alone if it is a viewer. These clients know
+        four kinds of checkpoints, and get only those unless they ask for others by name.
+        """
+        caller = request.caller
+        if caller.wants_replies:
+            return self._page(command)
+
+        if command.kinds is None:
+            command = msgspec.structs.replace(command, kinds=LISTED_KINDS)
+
+        page = self._page(command)
+        event = listed(command, page, self._ctx.state)
+        if caller.mode == "readonly" or self._ctx.ledger.space.is_short:
+            return CommandAnswer(page, events=(event,))
+
+        await self._ctx.ledger.record(event)
+        return page
+
+    def _page(self, command: ListCheckpoints) -> CheckpointPage:
+        return page_of_checkpoints(
             command,
             self._ctx.state,
             reversed(self._ctx.checkpointer.known.values()),
             self._ctx.checkpointer.current_branch,
         )
-        if tell_all:
-            await self._ctx.ledger.record(listed(command, page, self._ctx.state))
 
-        return page
-
-    def state(self) -> State:
+    @handles(GetState)
+    async def state(self, command: GetState) -> State:
         return self._ctx.ledger.durable_state
 
+    @handles(CodonReadResult)
     async def result(self, command: CodonReadResult) -> ToolOutput:
         """Return a range of a tool's whole result; raise Refused."""
         ledger, seq = self._ctx.ledger, command.seq
@@ -80,7 +112,8 @@ class Inspect:
 
         return await anyio.to_thread.run_sync(read)
 
-    def prompt(self, command: CodonReadPrompt) -> PromptText:
+    @handles(CodonReadPrompt)
+    async def prompt(self, command: CodonReadPrompt) -> PromptText:
         """Return the prompt of an entry of the plan; raise Refused."""
         plan = self._ctx.state.execution_plan
         entry = next((each for each in plan if each.codon_id == command.codon_id), None)
@@ -101,7 +134,8 @@ class Inspect:
             system_prompt=None if system is None else clean(system)[:MAX_RANGE],
         )
 
-    async def status(self) -> ServerStatus:
+    @handles(GetServerStatus)
+    async def status(self, command: GetServerStatus) -> ServerStatus:
         size = await self._ctx.checkpointer.call(lambda engine: engine.housekeeping.size())
         probe = await anyio.to_thread.run_sync(self._ctx.confinement.probe)
         return msgspec.structs.replace(
@@ -110,7 +144,9 @@ class Inspect:
             store_packs=size.packs,
             store_loose_objects=size.loose_objects,
             confinement=confinement.status(self._ctx, probe),
-            forecast=forecast(self.state(), self._ctx.clock.now(), self._ctx.hank.hank),
+            forecast=forecast(
+                self._ctx.ledger.durable_state, self._ctx.clock.now(), self._ctx.hank.hank
+            ),
         )
 
 
@@ -143,6 +179,29 @@ def _listed(record: CheckpointRecord) -> ListedCheckpoint:
     )
 
 
+class Pings:
+    """The handler of pings and of `history.sync`."""
+
+    def __init__(self, now_text: Callable[[], str], broadcast: Callable[[EventData], None]) -> None:
+        self._now_text = now_text
+        self._broadcast = broadcast
+
+    @handles(Ping)
+    async def ping(self, command: Ping) -> CommandAnswer:
+        return CommandAnswer(events=(self._pong(None),))
+
+    @handles(PingBroadcast)
+    async def ping_all(self, command: PingBroadcast, request: Request) -> None:
+        self._broadcast(self._pong(request.caller.client_id))
+
+    @handles(HistorySync)
+    async def history(self, command: HistorySync) -> CommandAnswer:
+        return CommandAnswer(history_since=command.since_seq)
+
+    def _pong(self, client_id: ClientId | None) -> Pong:
+        return Pong(message="pong", timestamp=self._now_text(), client_id=client_id)
+
+
 PATIENCE_SECONDS = 20.0
 """Limit of one query, enough for some millions of events; other queries wait for it."""
 
@@ -156,6 +215,7 @@ class Queries:
         # One at a time: several would repeatedly take the interpreter away from the event loop.
         self._thread = anyio.CapacityLimiter(1)
 
+    @handles(EventsQuery)
     async def answer(self, command: EventsQuery) -> EventsPage:
         """Return one page of the events recorded until now; raise Refused."""
         work = functools.partial(self._answer, command, self._ledger.last_seq)

@@ -15,6 +15,8 @@ from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
+from hankweave_server.api.caller import Request
+from hankweave_server.api.dispatch import handles
 from hankweave_server.checkpoints.repair import NoRepository, Source, repository_source
 from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
@@ -33,7 +35,9 @@ from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 
 
-class Store:
+class StoreMaintenance:
+    """The handler of pins and of `store.*`."""
+
     def __init__(
         self,
         layout: Layout,
@@ -48,7 +52,8 @@ class Store:
         self._housekeeper = housekeeper
         self._packing = packing
 
-    async def pin(self, command: CheckpointPin, causes: Causes) -> CheckpointRecord:
+    @handles(CheckpointPin)
+    async def pin(self, command: CheckpointPin, request: Request) -> CheckpointRecord:
         """Pin the named checkpoint, or remove its pin."""
         if command.name is not None and not (command.name.isprintable() and command.name.strip()):
             raise Refused(
@@ -69,19 +74,24 @@ class Store:
         name = None if command.name is None else self._checkpointer.clean(command.name)
         with self._refusing("changed", "no pin was changed"):
             return await self._housekeeper.pin(
-                target.checkpoint, name, pinned=command.pinned, causes=causes
+                target.checkpoint, name, pinned=command.pinned, causes=request.causes
             )
 
-    async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
+    @handles(StoreGc)
+    async def gc(self, command: StoreGc, request: Request) -> GcReport:
         """Prune and pack, or report what that would do."""
         policy = policy_of(command)
         with self._refusing("packed", "what was pruned is recorded"):
             if command.dry_run:
                 return await self._housekeeper.preview(policy)
 
-            return await self._housekeeper.collect(policy, causes)
+            return await self._housekeeper.collect(policy, request.causes)
 
-    async def fsck(self, command: StoreFsck, causes: Causes) -> FsckReport:
+    @handles(StoreFsck)
+    async def fsck(self, command: StoreFsck, request: Request) -> FsckReport:
+        return await self.check(command, request.causes)
+
+    async def check(self, command: StoreFsck, causes: Causes) -> FsckReport:
         """Check the store, after a repair if the command asks for one."""
         if not command.repair:
             _refuse_mirror(command)

@@ -38,6 +38,7 @@ from hankweave_protocol.replies import (
     FileRange,
     PastView,
 )
+from hankweave_server.api.caller import Request
 from hankweave_server.api.checkpoint_list import (
     ANSWER_BYTES,
     NO_FILES,
@@ -46,6 +47,7 @@ from hankweave_server.api.checkpoint_list import (
     cursor_after,
     page_of,
 )
+from hankweave_server.api.dispatch import handles
 from hankweave_server.api.lookup import (
     CheckpointLookup,
     Sources,
@@ -252,16 +254,20 @@ class _Place:
     """The checkpoint whose files are shown; None if there was none yet."""
 
 
-class Looks:
+class PastReader:
+    """The handler of commands that read checkpoints and past moments."""
+
     def __init__(self, sources: Sources) -> None:
         self._past = CheckpointLookup(sources)
         self._diffs = Diffs(self._past)
 
+    @handles(CheckpointDiff)
     async def diff(self, command: CheckpointDiff) -> DiffPage:
         return await self._diffs.answer(command)
 
     # --- files --------------------------------------------------------------------------------
 
+    @handles(CheckpointReadFile)
     async def read_file(self, command: CheckpointReadFile) -> FileRange:
         """Read a file or a range of it; never return a part of a file requested whole."""
         record = self._past.named(command.checkpoint_sha, at="$.data.checkpointSha")
@@ -306,7 +312,17 @@ class Looks:
 
     # --- moments ------------------------------------------------------------------------------
 
-    async def replay(self, command: ReplayView) -> PastView:
+    @handles(ReplayView)
+    async def replay(self, command: ReplayView, request: Request) -> PastView:
+        """Return a past moment; agents do not get the plan, which has prompts of other codons."""
+        past = await self.view(command)
+        if past.state is None or not request.caller.is_agent:
+            return past
+
+        state = msgspec.structs.replace(past.state, execution_plan=())
+        return msgspec.structs.replace(past, state=state)
+
+    async def view(self, command: ReplayView) -> PastView:
         """Return files and state at a moment; later pages have more files and nothing else."""
         place = await self._place(command)
         listing = await self._listing(place, command)

@@ -17,6 +17,8 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Direction, RollbackReport, Travel
+from hankweave_server.api.caller import Request
+from hankweave_server.api.dispatch import handles
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
@@ -35,9 +37,8 @@ class Rollbacks:
         self._requests = RollbackRequests(ctx)
         self._rollback = rollback
 
-    async def perform(
-        self, command: RollbackCommand, causes: tuple[int | str, ...]
-    ) -> RollbackReport:
+    @handles(RollbackToCheckpoint, RollbackToCodon, RollbackToLastSuccess)
+    async def perform(self, command: RollbackCommand, request: Request) -> RollbackReport:
         """Roll back; the reply comes after `rollback.completed`."""
         target = self._requests.target(command)
         journey = RollbackRequest(
@@ -50,10 +51,11 @@ class Rollbacks:
             reason=command.reason,
             reuse_after=_reuse_after(command),
         )
-        return await self._performed(journey, causes)
+        return await self._performed(journey, request.causes)
 
+    @handles(RollbackUndo, RollbackRedo)
     async def undo_or_redo(
-        self, command: RollbackUndo | RollbackRedo, causes: tuple[int | str, ...]
+        self, command: RollbackUndo | RollbackRedo, request: Request
     ) -> RollbackReport:
         """Revert the last rollback, or the last undo."""
         direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
@@ -66,13 +68,12 @@ class Rollbacks:
             keep_edits=command.keep_edits,
             reason=command.reason,
         )
-        return await self._performed(journey, causes)
+        return await self._performed(journey, request.causes)
 
-    async def preview(
-        self, command: RollbackPreview, causes: tuple[int | str, ...]
-    ) -> RollbackReport:
-        request = await self._requests.previewed(command)
-        return await self._rollback.preview(request, causes, patch=command.patch)
+    @handles(RollbackPreview)
+    async def preview(self, command: RollbackPreview, request: Request) -> RollbackReport:
+        previewed = await self._requests.previewed(command)
+        return await self._rollback.preview(previewed, request.causes, patch=command.patch)
 
     async def move_files(
         self, request: RollbackRequest, causes: tuple[int | str, ...], *, only_preview: bool

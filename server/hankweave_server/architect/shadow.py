@@ -26,6 +26,12 @@ from typing import TypeVar
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointDiff,
+    RollbackToCheckpoint,
+    RollbackUndo,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord
@@ -225,7 +231,7 @@ class Shadow:
         if latest is not None and not self._differs_from(latest.sha):
             return None
 
-        made = self._served(lambda client: client.create_checkpoint(label))
+        made = self._served(lambda client: client.send(CheckpointCreate(label=label)))
         return self._described(made)
 
     def _described(self, made: CheckpointRecord) -> Checkpoint:
@@ -266,7 +272,7 @@ class Shadow:
         if target is None:
             return False
 
-        self._served(lambda client: client.roll_back_to_checkpoint(target))
+        self._served(lambda client: client.send(RollbackToCheckpoint(checkpoint_sha=target)))
         return True
 
     def _undo(self) -> bool:
@@ -275,7 +281,7 @@ class Shadow:
 
         async def work(client: Client) -> bool:
             try:
-                await client.undo()
+                await client.send(RollbackUndo())
             except CommandRefused as refused:
                 if refused.code is ErrorCode.NOTHING_TO_UNDO:
                     return False
@@ -289,7 +295,7 @@ class Shadow:
     # --- access to the server ------------------------------------------------------------------
 
     def _differs_from(self, sha: Sha) -> bool:
-        page = look(self._root, lambda calls: calls.diff(sha, limit=1))
+        page = look(self._root, lambda calls: calls.send(CheckpointDiff(from_sha=sha, limit=1)))
         return page.stats.files > 0
 
     def _served(self, work: Callable[[Client], Awaitable[T]]) -> T:

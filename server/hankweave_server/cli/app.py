@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,42 +24,16 @@ from hankweave_server.hank.problems import HankInvalid
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-PLACES = {
-    "run": "run",
-    "demo": "demo",
-    "init": "init",
-    "validate": "validate",
-    "map": "map.command",
-    "ls": "ls",
-    "cleanup": "cleanup",
-    "status": "status.command",
-    "log": "reports.log",
-    **dict.fromkeys(("checkpoints", "checkpoint"), "checkpoints"),
-    **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),
-    **dict.fromkeys(("rollback", "undo", "redo", "preview"), "rollback"),
-    "history": "pipelines.history",
-    **dict.fromkeys(("sessions", "resume"), "sessions"),
-    **dict.fromkeys(("gc", "fsck", "pin"), "gc"),
-    "redact": "redact",
-    **dict.fromkeys(("permissions", "allow", "deny"), "permissions"),
-    **dict.fromkeys(("explore", "attempts", "compare", "adopt", "discard", "branch"), "explore"),
-    **dict.fromkeys(("next", "skip", "stop", "retry"), "control"),
-    "completion": "completion",
-    "pipeline": "pipelines.command",
-    "events": "events",
-    "agents": "agents",
-    **dict.fromkeys(("attach", "open"), "attach.command"),
-    "notify": "notify",
-    "report": "reports.command",
-    "mcp": "mcp.command",
-    "config": "config",
-    "blame": "answers.blame",
-    "why": "answers.why",
-    "pickaxe": "answers.pickaxe",
-    "bisect": "answers.bisect",
-    "help": "app",
-}
+_INDEX: Final[dict[str, dict[str, str]]] = json.loads(
+    Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
+)
+"""Written by `scripts/test --update-golden`, so that listing commands imports none."""
+
+PLACES: Final = {name: entry["module"] for name, entry in _INDEX.items()}
 """The module of each command."""
+
+SUMMARIES: Final = {name: entry["summary"] for name, entry in _INDEX.items()}
+"""The first sentence of each command's help."""
 
 GROUPS: Final = {
     "Start": ("init", "validate", "run", "resume", "agents", "demo"),
@@ -71,66 +47,6 @@ GROUPS: Final = {
 
 OLD_NAMES: Final = {"preview": "rollback --preview", "sessions": "runs", "history": "checkpoints"}
 """Commands that are kept for scripts, each with what has taken its place."""
-
-SUMMARIES = {
-    "run": "Run HANK on DATA, and serve clients.",
-    "demo": "Run an example on real data in DIRECTORY, and print what to try next.",
-    "init": "Write an example hank to DIRECTORY.",
-    "validate": "Check HANK and show what it would do, without running it.",
-    "map": "Run HANK on every INPUT, each in an execution of its own.",
-    "ls": "List all executions, most recently used first; or a MAP with all of its items.",
-    "cleanup": "Remove executions permanently.",
-    "status": "Show where the plan stands, and what to do next.",
-    "log": "Print the end of the log of an execution, one line per important event.",
-    "checkpoints": "List checkpoints, newest first.",
-    "checkpoint": "Take a checkpoint of the work tree, with an optional LABEL.",
-    "show": "Show checkpoint SHA and its changes, or one of its files.",
-    "diff": "Compare checkpoints A and B, or A and the current work tree.",
-    "replay": "Show a past moment, by checkpoint SHA or event --seq.",
-    "runs": "Show the tree of runs with all their checkpoints.",
-    "rollback": "Roll back to the last success, a checkpoint, step or codon.",
-    "undo": "Undo the last rollback.",
-    "redo": "Reverse the last undo, or with --step run a codon again.",
-    "preview": "Show what a rollback would do, as `rollback --preview` does.",
-    "history": "List the checkpoints of pipeline steps, newest first.",
-    "sessions": "List the runs of an execution, newest first.",
-    "resume": "Resume run ID where it stopped, and exit when the plan ends.",
-    "gc": "Prune checkpoints beyond the limits, and pack the store.",
-    "fsck": "Verify every checkpoint, down to the content of each file.",
-    "pin": "Protect checkpoint SHA from pruning.",
-    "redact": "Remove a secret from the journal, the logs and all checkpoints.",
-    "permissions": "List the pending permission requests of agents.",
-    "allow": "Allow the tool call of a permission request.",
-    "deny": "Deny the tool call of a permission request.",
-    "explore": (
-        "Try a codon several times from one checkpoint, side by side, and compare the results."
-    ),
-    "attempts": "Show the attempts of an EXPLORATION; by default, of the newest one.",
-    "compare": "Compare the results of two attempts, or of one with the files it began with.",
-    "adopt": "Adopt the result of ATTEMPT as that of the execution.",
-    "discard": "End attempts, or all of an exploration, and remove their executions.",
-    "branch": "Create a new execution from checkpoint SHA.",
-    "next": "Start the next codon of the plan, or CODON.",
-    "skip": "Stop the running codon and continue with the next one.",
-    "stop": "Stop the running codon, and with --server, the server.",
-    "retry": "Run the last codon again, on the current files.",
-    "completion": "Print the script that enables tab completion in SHELL.",
-    "pipeline": "Run the steps of FILE, a pipeline in YAML.",
-    "events": "Print the events of the journal, newest last.",
-    "agents": "List the known agents, and whether they are installed.",
-    "attach": "Watch a running server live, and control it with single keys.",
-    "open": "Show the page of a running server in a browser, and print its address.",
-    "notify": "Send a test notification to every destination, and print the results.",
-    "report": "Summarize an execution on one page.",
-    "mcp": "Serve checkpoint tools to an agent over MCP.",
-    "config": "Print every setting, its value and its source.",
-    "blame": "Show who has written each line of PATH: which call of which step, or a person.",
-    "why": "Show why a line of a file is there, or why a step ran.",
-    "pickaxe": "List the tool calls that added or removed TEXT, newest first.",
-    "bisect": "Find the first checkpoint at which CMD fails, and the call behind it.",
-    "help": "Show the commands by groups, or the help of COMMAND.",
-}
-"""The first sentence of each command's help, so that listing them imports no command."""
 
 
 class OnDemand(click.Group):

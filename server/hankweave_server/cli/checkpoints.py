@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from hankweave_client.calls import Calls
-from hankweave_protocol.commands import CheckpointCreate
+from hankweave_protocol.commands import CheckpointCreate, ListCheckpoints
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
@@ -93,11 +93,13 @@ async def pages_of_checkpoints(
     """Request page after page, newest first, to the end or up to `limit` checkpoints."""
     cursor: str | None = None
     while True:
-        page = await calls.list_checkpoints(
-            run_id=None if run_id is None else RunId(run_id),
-            kinds=kinds or None,
-            limit=limit,
-            cursor=cursor,
+        page = await calls.send(
+            ListCheckpoints(
+                run_id=None if run_id is None else RunId(run_id),
+                kinds=kinds or None,
+                limit=limit,
+                cursor=cursor,
+            )
         )
         yield page
         cursor = page.cursor
@@ -133,7 +135,7 @@ def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None
     root = root_to_change(execution)
     command = CheckpointCreate(label=label)
     what = None if as_json else "Taking the checkpoint"
-    record = ask(root, lambda client: client.ask(command), what)
+    record = ask(root, lambda client: client.send(command), what)
     if as_json:
         print_json(record)
         return

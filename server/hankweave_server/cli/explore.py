@@ -151,7 +151,7 @@ def explore(
     server = EphemeralServer(root)
     try:
         ended = _explored(server, root, begin, quiet=as_json)
-        state = server.do(lambda: at_server(root, lambda client: client.ask(GetState())))
+        state = server.do(lambda: at_server(root, lambda client: client.send(GetState())))
     finally:
         server.end()
 
@@ -177,7 +177,7 @@ def _explored(
     An ephemeral server is left to other commands between two looks, so that an attempt can be
     discarded or adopted meanwhile.
     """
-    shown = server.do(lambda: at_server(root, lambda client: client.ask(begin)))
+    shown = server.do(lambda: at_server(root, lambda client: client.send(begin)))
     look_again = ExplorationShow(exploration_id=shown.exploration_id)
     told: set[str] = set()
     if not quiet:
@@ -185,7 +185,7 @@ def _explored(
         click.echo(f"exploration {shown.exploration_id}: {count} at {shown.codon_id}")
 
     while True:
-        shown = server.do(lambda: at_server(root, lambda client: client.ask(look_again)))
+        shown = server.do(lambda: at_server(root, lambda client: client.send(look_again)))
         for attempt in shown.attempts:
             if attempt.status in ("completed", "failed") and attempt.attempt_id not in told:
                 told.add(attempt.attempt_id)
@@ -289,7 +289,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     hankweave attempts
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.ask(GetState()))
+    state = look(root, lambda calls: calls.send(GetState()))
     if exploration is None and not state.explorations and not as_json:
         click.echo("No exploration yet.")
         return
@@ -394,7 +394,7 @@ def compare(
     hankweave compare 1f2e3d-1 1f2e3d-2 --patch
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.ask(GetState()))
+    state = look(root, lambda calls: calls.send(GetState()))
     try:
         exploration, first = attempt_named(state, a, "")
         old, new = exploration.checkpoint_sha, result_of(first, "")
@@ -495,11 +495,11 @@ def adopt(
         if only_preview:
             with waiting(None if as_json else "Previewing") as tell:
                 if merge:  # A server would keep a checkpoint of the present files.
-                    return look_at_files(root, lambda calls: calls.ask(sent))
+                    return look_at_files(root, lambda calls: calls.send(sent))
 
-                return look(root, lambda calls: calls.ask(sent), tell)
+                return look(root, lambda calls: calls.send(sent), tell)
 
-        return ask(root, lambda client: client.ask(sent), None if as_json else "Adopting")
+        return ask(root, lambda client: client.send(sent), None if as_json else "Adopting")
 
     if not preview:
         require_consent(yes=yes or as_json, otherwise="--preview shows what would change.")
@@ -547,7 +547,7 @@ def discard(names: Sequence[str], execution: Path | None, yes: bool, as_json: bo
     for name in names:
         exploration, hyphen, _ = name.partition("-")
         sent = ExplorationDiscard(exploration_id=exploration, attempt_id=name if hyphen else None)
-        left = ask(root, lambda client, sent=sent: client.ask(sent), None)  # type: ignore[misc]
+        left = ask(root, lambda client, sent=sent: client.send(sent), None)  # type: ignore[misc]
         if as_json:
             print_json(left)
         else:
@@ -580,7 +580,7 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     place = None if path is None else os.path.abspath(path.expanduser())
     sent = ExecutionBranch(checkpoint_sha=sha, path=place)
     what = None if as_json else "Making the branch"
-    made = ask(root, lambda client: client.ask(sent), what)
+    made = ask(root, lambda client: client.send(sent), what)
     if as_json:
         print_json(made)
         return

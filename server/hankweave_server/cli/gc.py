@@ -14,7 +14,7 @@ from typing import Any, get_args
 import click
 
 from hankweave_client.errors import NotRunning
-from hankweave_protocol.commands import LONGEST_AGE_SECONDS, StoreFsck, StoreGc
+from hankweave_protocol.commands import LONGEST_AGE_SECONDS, CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.records import CheckpointKind, StoreRepair
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
 from hankweave_server.cli.checkpoints import line_of_checkpoint
@@ -112,9 +112,9 @@ def gc(
     what = None if as_json else "Looking for checkpoints to prune"
     if dry_run:
         with waiting(what) as tell:
-            report = look(root, lambda calls: calls.ask(sent), tell)
+            report = look(root, lambda calls: calls.send(sent), tell)
     else:
-        report = ask(root, lambda calls: calls.ask(sent), what, waits=False)
+        report = ask(root, lambda calls: calls.send(sent), what, waits=False)
 
     if as_json:
         print_json(report)
@@ -214,7 +214,7 @@ def _checked(root: Path, repair: bool, mirror: str | None, what: str | None) -> 
     with waiting(what) as tell:
         try:
             return at_server(
-                root, lambda client: client.check_store(repair=repair, mirror=mirror), tell
+                root, lambda client: client.send(StoreFsck(repair=repair, mirror=mirror)), tell
             )
         except (NotRunning, ConnectionRefusedError):
             if repair:
@@ -280,7 +280,7 @@ def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_jso
     execution = root_to_change(execution)
     record = ask(
         execution,
-        lambda client: client.pin_checkpoint(sha, name, pinned=not remove),
+        lambda client: client.send(CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)),
         None if as_json else "Pinning",
         waits=False,
     )

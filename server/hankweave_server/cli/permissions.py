@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import GetServerStatus, GetState, PermissionAnswer
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import PermissionRule
 from hankweave_server.cli.output.event_lines import call_text
@@ -115,7 +116,9 @@ def _answer(
             name = asked.request_id
             rule = _suggested(asked) if rule == "" else rule
 
-        await client.answer_permission(name, decision, message, always=rule)
+        await client.send(
+            PermissionAnswer(request_id=name, decision=decision, message=message, always=rule)
+        )
         return name, rule
 
     answered, rule = ask_running(root_to_change(execution), work)
@@ -132,7 +135,7 @@ def _answer(
 async def _pending_and_rules(
     client: Client,
 ) -> tuple[tuple[PendingPermission, ...], tuple[PermissionRule, ...]]:
-    return await _pending(client), (await client.state()).permission_rules
+    return await _pending(client), (await client.send(GetState())).permission_rules
 
 
 def _named(pending: tuple[PendingPermission, ...], request_id: str) -> PendingPermission:
@@ -159,7 +162,7 @@ def _suggested(asked: PendingPermission) -> str:
 
 
 async def _pending(client: Client) -> tuple[PendingPermission, ...]:
-    return (await client.status()).pending_permissions
+    return (await client.send(GetServerStatus())).pending_permissions
 
 
 def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:

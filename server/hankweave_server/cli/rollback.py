@@ -16,6 +16,7 @@ import click
 
 from hankweave_client.calls import Calls
 from hankweave_protocol.commands import (
+    GetState,
     OnRunning,
     RollbackCommand,
     RollbackPreview,
@@ -490,7 +491,7 @@ def _go(
         confirm(question, lambda: draw(whole=True))
 
     what = None if options.as_json else "Rolling back"
-    done = ask(root, lambda client: client.ask(command(run_id)), what)
+    done = ask(root, lambda client: client.send(command(run_id)), what)
     if options.as_json:
         print_json(done)
     else:
@@ -504,8 +505,8 @@ async def _foreseen(calls: Calls, command: RollbackPreview) -> tuple[RollbackRep
 
     The server refuses the command if another run has begun by then.
     """
-    run_id = (await calls.state()).current_run_id
-    return await calls.ask(command), run_id
+    run_id = (await calls.send(GetState())).current_run_id
+    return await calls.send(command), run_id
 
 
 def _reverse(done: RollbackPreview, root: Path) -> str:
@@ -569,7 +570,7 @@ def _show_preview(
 ) -> None:
     root = root_of(execution)
     with waiting(None if as_json else FORESEEING) as tell:
-        report = look(root, lambda calls: calls.ask(command), tell)
+        report = look(root, lambda calls: calls.send(command), tell)
 
     if as_json:
         print_json(report)

@@ -10,6 +10,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from hankweave_protocol.commands import GetState
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import Run, RunStatus, State
@@ -50,7 +51,7 @@ def sessions(execution: Path | None, as_json: bool) -> None:
     hankweave sessions
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.state())
+    state = look(root, lambda calls: calls.send(GetState()))
     task = _task_of(root)
     found = [_session(state, number, task) for number in range(len(state.runs))]
     if as_json:
@@ -137,7 +138,7 @@ def resume(
     hankweave resume 17952849
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.state())
+    state = look(root, lambda calls: calls.send(GetState()))
     meant = _run_named(state, session_id)
     if meant is not state.runs[0]:
         raise Stop(

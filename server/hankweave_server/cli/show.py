@@ -17,7 +17,13 @@ import msgspec
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
-from hankweave_protocol.commands import MAX_RANGE
+from hankweave_protocol.commands import (
+    MAX_RANGE,
+    CheckpointDiff,
+    CheckpointReadFile,
+    GetState,
+    ReplayView,
+)
 from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, FileRange, PastView
@@ -92,7 +98,14 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
         if not look(root, lambda calls: _copy_out(calls, sha, shown(os.fsencode(path)))):
             raise BrokenPipeError
     elif colon and path:
-        print_json(look(root, lambda calls: calls.read_file(sha, shown(os.fsencode(path)))))
+        print_json(
+            look(
+                root,
+                lambda calls: calls.send(
+                    CheckpointReadFile(checkpoint_sha=sha, path=shown(os.fsencode(path)))
+                ),
+            )
+        )
     elif colon:
         _print_view(look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
     else:
@@ -106,7 +119,9 @@ async def _copy_out(calls: Calls, sha: str, path: str) -> bool:
     is_terminal = sys.stdout.isatty()
     try:
         while offset is not None:
-            found = await calls.read_file(sha, path, offset=offset, length=MAX_RANGE)
+            found = await calls.send(
+                CheckpointReadFile(checkpoint_sha=sha, path=path, offset=offset, length=MAX_RANGE)
+            )
             data, offset = _bytes_of(found), found.next_offset
             if is_terminal:
                 text = harmless(decoder.decode(data, final=offset is None))
@@ -129,7 +144,7 @@ def _bytes_of(found: FileRange) -> bytes:
 
 def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
     async def work(calls: Calls) -> tuple[CheckpointRecord | None, PastView]:
-        view = await calls.replay(sha, compare=("previous",), limit=0)
+        view = await calls.send(ReplayView(checkpoint_sha=sha, compare=("previous",), limit=0))
         async for page in pages_of_checkpoints(calls):
             for record in page.checkpoints:
                 if view.coordinate is not None and record.sha == view.coordinate.checkpoint_sha:
@@ -181,9 +196,11 @@ async def whole_diff(
     calls: Calls, a: str, b: str | None, paths: tuple[str, ...] | None, patch: bool
 ) -> DiffPage:
     """Compare two checkpoints, or one with the work tree; return all files in one page."""
-    page = whole = await calls.diff(a, b, paths=paths, patch=patch)
+    page = whole = await calls.send(CheckpointDiff(from_sha=a, to_sha=b, paths=paths, patch=patch))
     while page.cursor is not None:
-        page = await calls.diff(a, b, paths=paths, patch=patch, cursor=page.cursor)
+        page = await calls.send(
+            CheckpointDiff(from_sha=a, to_sha=b, paths=paths, patch=patch, cursor=page.cursor)
+        )
         whole = msgspec.structs.replace(whole, files=(*whole.files, *page.files))
 
     return msgspec.structs.replace(whole, cursor=None)
@@ -225,7 +242,10 @@ def replay(
     if tree or as_json:
         view = look(root, lambda calls: _whole_view(calls, sha, seq, paths))
     else:
-        view = look(root, lambda calls: calls.replay(sha, seq=seq, paths=paths, limit=0))
+        view = look(
+            root,
+            lambda calls: calls.send(ReplayView(checkpoint_sha=sha, seq=seq, paths=paths, limit=0)),
+        )
 
     if events:
         _print_events(layout_of(root), view, as_json)
@@ -242,9 +262,11 @@ def replay(
 async def _whole_view(
     calls: Calls, sha: str | None, seq: int | None, paths: tuple[str, ...] | None
 ) -> PastView:
-    page = whole = await calls.replay(sha, seq=seq, paths=paths)
+    page = whole = await calls.send(ReplayView(checkpoint_sha=sha, seq=seq, paths=paths))
     while page.cursor is not None:
-        page = await calls.replay(sha, seq=seq, paths=paths, cursor=page.cursor)
+        page = await calls.send(
+            ReplayView(checkpoint_sha=sha, seq=seq, paths=paths, cursor=page.cursor)
+        )
         whole = msgspec.structs.replace(whole, tree=(*whole.tree, *page.tree))
 
     return msgspec.structs.replace(whole, cursor=None)
@@ -286,7 +308,9 @@ def lines_of(root: Path) -> OutputLines:
 
     async def work(calls: Calls) -> tuple[State, list[CheckpointRecord]]:
         pages = [page async for page in pages_of_checkpoints(calls)]
-        return await calls.state(), [record for page in pages for record in page.checkpoints]
+        return await calls.send(GetState()), [
+            record for page in pages for record in page.checkpoints
+        ]
 
     state, newest_first = look(root, work)
     family = _family_in(layout_of(root))

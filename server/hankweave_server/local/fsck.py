@@ -19,7 +19,7 @@ import msgspec
 from hankweave_protocol.commands import StoreFsck
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.replies import FsckReport
-from hankweave_server.api.maintenance import Store
+from hankweave_server.api.maintenance import StoreMaintenance
 from hankweave_server.background_tasks import alongside
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.checkpoints.records import OnRecord, on_record
@@ -127,8 +127,8 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
             recorded = ledger.digest.checkpoints()
             await checkpointer.load(recorded.standing)
             await housekeeper.finish_interrupted(recorded)
-            store = Store(layout, ledger, checkpointer, housekeeper, packing)
-            report = await store.fsck(command, ())
+            store = StoreMaintenance(layout, ledger, checkpointer, housekeeper, packing)
+            report = await store.check(command, ())
             await ledger.aclose()
 
     return report

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Final, TypeVar, overload
 
 import anyio
 import msgspec
@@ -26,25 +26,25 @@ from hankweave_client.calls import Calls
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     AnsweredCommand,
-    CheckpointDiff,
-    CheckpointReadFile,
     CommandData,
     ExplorationAdopt,
     GetState,
     ListCheckpoints,
     R,
-    ReplayView,
     RollbackPreview,
     StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import Sha
+from hankweave_protocol.ids import ClientId, CommandId, Sha
 from hankweave_protocol.records import RollbackReport
-from hankweave_protocol.replies import GcReport
+from hankweave_protocol.replies import CheckpointPage, GcReport
 from hankweave_protocol.state import State
+from hankweave_server.api.answers import Answers
+from hankweave_server.api.caller import Caller, Request
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
+from hankweave_server.api.dispatch import Handlers, handles
 from hankweave_server.api.lookup import Sources
-from hankweave_server.api.past import Looks
+from hankweave_server.api.past import PastReader
 from hankweave_server.api.rollback import RollbackRequests, meant_paths
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
@@ -136,6 +136,11 @@ def _opened(layout: Layout) -> Iterator[Calls]:
         yield _FileCalls(layout, journal, engine, state_at_end(journal, saved))
 
 
+_REQUEST: Final = Request(
+    CommandId("read"), Caller(client_id=ClientId("reader"), mode="readonly", wants_replies=True)
+)
+
+
 class _FileCalls(Calls):
     """The read-only commands, answered as a server would."""
 
@@ -149,47 +154,53 @@ class _FileCalls(Calls):
         self._moments = Moments(journal)
         self._is_checked = False
         self._known = all_records(engine, _recorded(journal))
-        self._looks = Looks(
-            Sources(
-                store=CheckpointStore(engine),
-                known=lambda: self._known,
-                state=lambda: self._state,
-                last_seq=lambda: journal.last_seq,
-                moment_at=self._moment_at,
-                patterns=self._patterns,
-                missing=lambda: frozenset(_recorded(journal)) - self._known.keys(),
-            )
+        sources = Sources(
+            store=CheckpointStore(engine),
+            known=lambda: self._known,
+            state=lambda: self._state,
+            last_seq=lambda: journal.last_seq,
+            moment_at=self._moment_at,
+            patterns=self._patterns,
+            missing=lambda: frozenset(_recorded(journal)) - self._known.keys(),
         )
+        self._handlers = Handlers([self, PastReader(sources), Answers(layout, sources)])
 
-    async def send(self, command: CommandData) -> Any:
-        return msgspec.json.decode(codec.encode(await self._do(command)))
+    @overload
+    async def send(self, command: AnsweredCommand[R]) -> R: ...
 
-    async def ask(self, command: AnsweredCommand[R]) -> R:
-        return codec.decode_reply(command, codec.encode(await self._do(command)))
+    @overload
+    async def send(self, command: CommandData) -> object: ...
 
-    async def _do(self, command: CommandData) -> object:
-        match command:
-            case CheckpointDiff():
-                return await self._looks.diff(command)
-            case CheckpointReadFile():
-                return await self._looks.read_file(command)
-            case ReplayView():
-                return await self._looks.replay(command)
-            case ListCheckpoints():
-                newest_first = reversed(self._known.values())
-                return page_of_checkpoints(command, self._state, newest_first, None)
-            case RollbackPreview():
-                return await self._preview(command)
-            case ExplorationAdopt(preview=True, merge=False):
-                return await self._preview(adoption_preview(self._state, command))
-            case ExplorationAdopt(preview=True):
-                return await self._merge_preview(command)
-            case StoreGc(dry_run=True):
-                return self._gc_report(command)
-            case GetState():
-                return self._state
-            case _:
-                raise AssertionError(f"{command.TYPE} requires a server")
+    async def send(self, command: CommandData) -> object:
+        # Encoded and decoded, so that it is exactly what a server's client gets.
+        answer = await self._handlers.answer(command, _REQUEST)
+        return codec.decode_reply(command, codec.encode(answer.data))
+
+    @handles(ListCheckpoints)
+    async def list_checkpoints(self, command: ListCheckpoints) -> CheckpointPage:
+        newest_first = reversed(self._known.values())
+        return page_of_checkpoints(command, self._state, newest_first, None)
+
+    @handles(GetState)
+    async def state(self, command: GetState) -> State:
+        return self._state
+
+    @handles(RollbackPreview)
+    async def preview(self, command: RollbackPreview) -> RollbackReport:
+        return await self._preview(command)
+
+    @handles(ExplorationAdopt)
+    async def preview_adoption(self, command: ExplorationAdopt) -> RollbackReport:
+        assert command.preview, "to adopt something requires a server"
+        if command.merge:
+            return await self._merge_preview(command)
+
+        return await self._preview(adoption_preview(self._state, command))
+
+    @handles(StoreGc)
+    async def preview_gc(self, command: StoreGc) -> GcReport:
+        assert command.dry_run, "to prune something requires a server"
+        return self._gc_report(command)
 
     async def _moment_at(self, seq: int) -> Moment:
         """Return a past moment, which is folded from the journal's beginning."""

@@ -26,10 +26,12 @@ from hankweave_client.client import (
 from hankweave_client.discovery import NotRunning, discover
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.codec import UnknownEvent, encode
-from hankweave_protocol.commands import CodonNext, Command, GetState, RollbackToLastSuccess
+from hankweave_protocol.commands import CodonNext, Command, GetState, Ping, RollbackToLastSuccess
 from hankweave_protocol.errors import ErrorCode, Refused, reason_of
 from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RuntimeLock
+from hankweave_protocol.replies import CodonChosen
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.api.caller import Caller, CommandAnswer
 from support.small_server import NOON, SmallRest, SmallServer, small_server
@@ -58,7 +60,7 @@ async def test_a_session_knows_the_server_and_its_state(tmp_path: Path) -> None:
 
 
 async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
-    """`send` returns plain data, `ask` and the methods return typed values."""
+    """It is a value of the type that the command declares."""
 
     async def answer(command: Command, caller: Caller) -> CommandAnswer:
         return CommandAnswer(data=EMPTY_STATE)
@@ -67,8 +69,7 @@ async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
         small_server(tmp_path, SmallRest(handler=answer)) as server,
         session(server) as client,
     ):
-        assert (await client.send(GetState()))["runs"] == []
-        assert await client.state() == EMPTY_STATE
+        assert await client.send(GetState()) == EMPTY_STATE
 
 
 async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
@@ -91,7 +92,13 @@ async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
 
 async def test_commands_may_be_sent_at_once(tmp_path: Path) -> None:
     """Each caller gets the reply to its own command."""
-    async with small_server(tmp_path) as server, session(server) as client:
+
+    async def answer(command: Command, caller: Caller) -> CommandAnswer:
+        is_next = isinstance(command.data, CodonNext)
+        return CommandAnswer(CodonChosen(codon_id=CodonId("one")) if is_next else EMPTY_STATE)
+
+    rest = SmallRest(handler=answer)
+    async with small_server(tmp_path, rest) as server, session(server) as client:
         answers: dict[str, object] = {}
 
         async def ask(name: str) -> None:
@@ -101,7 +108,7 @@ async def test_commands_may_be_sent_at_once(tmp_path: Path) -> None:
             group.start_soon(ask, "next")
             group.start_soon(ask, "state")
 
-        assert answers == {"next": {"did": "codon.next"}, "state": {"did": "state.get"}}
+        assert answers == {"next": CodonChosen(codon_id=CodonId("one")), "state": EMPTY_STATE}
 
 
 async def test_events_come_decoded_and_unknown_ones_are_kept(tmp_path: Path) -> None:
@@ -133,7 +140,7 @@ async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path)
 
     rest = SmallRest(handler=act)
     async with small_server(tmp_path, rest) as server, session(server) as client:
-        await client.ping()
+        await client.send(Ping())
         idle = await client.until(ServerIdle, lambda event: event.seq == 2, timeout=LIMIT)
         assert idle.type == "server.idle"
         await client.until(Pong, timeout=LIMIT)
@@ -202,14 +209,14 @@ async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
     async def slow(command: Command, caller: Caller) -> CommandAnswer:
         begun.set()
         await go.wait()
-        return CommandAnswer(data="done")
+        return CommandAnswer(CodonChosen(codon_id=CodonId("one")))
 
     rest = SmallRest(handler=slow)
     async with small_server(tmp_path, rest) as server, session(server) as client:
         answers = []
 
         async def ask() -> None:
-            answers.append(await client.send(RollbackToLastSuccess()))
+            answers.append(await client.send(CodonNext()))
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
@@ -220,7 +227,7 @@ async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
 
             go.set()
 
-        assert answers == ["done"]
+        assert answers == [CodonChosen(codon_id=CodonId("one"))]
         assert len(rest.handled) == 1
 
 
@@ -309,7 +316,7 @@ async def test_a_session_that_only_commands_keeps_a_bounded_memory(
             rest.publish()
             await asyncio.sleep(0)
 
-        assert await client.send(GetState()) == {"did": "state.get"}
+        await client.send(Ping())
         assert client.last_seq == 50
         with limited():
             seqs = [event.seq async for event in _first(client, 1_000)]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CodonReadResult
+from hankweave_protocol.commands import CodonReadPrompt, CodonReadResult
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import AssistantAction, ToolResult
 from hankweave_server.agents.agent_log import AgentLog
@@ -103,6 +103,7 @@ def test_a_result_that_no_log_has_is_refused(tmp_path: Path, has_log: bool) -> N
     assert (refused.value.code, refused.value.path) == ("INVALID_COMMAND", "$.data.seq")
 
 
+@pytest.mark.command("codon.readResult", "codon.readPrompt")
 async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
     tmp_path: Path,
 ) -> None:
@@ -116,18 +117,18 @@ async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
         events = journal(server.execution)
         [result] = [each for each in events if isinstance(each.data, ToolResult)]
         [call] = [each for each in events if isinstance(each.data, AssistantAction)]
-        whole = await viewer.read_result(result.seq)
+        whole = await viewer.send(CodonReadResult(seq=result.seq))
         assert whole.content.split() == [str(n) for n in range(1, 3_001)]
-        prompt = await viewer.read_prompt("one")
+        prompt = await viewer.send(CodonReadPrompt(codon_id="one"))
         assert "seq 3000" in prompt.text
         assert prompt.size == len(prompt.text)
         for seq in (call.seq, 10**6):
             with pytest.raises(CommandRefused) as refused:
-                await viewer.read_result(seq)
+                await viewer.send(CodonReadResult(seq=seq))
 
             assert (refused.value.code, refused.value.path) == ("INVALID_COMMAND", "$.data.seq")
 
         with pytest.raises(CommandRefused) as refused:
-            await viewer.read_prompt("two")
+            await viewer.send(CodonReadPrompt(codon_id="two"))
 
         assert refused.value.code == "UNKNOWN_CODON"

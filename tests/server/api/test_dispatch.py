@@ -4,50 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from types import NoneType, SimpleNamespace
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from hankweave_protocol.commands import (
     COMMANDS,
-    BisectStart,
     CheckpointCreate,
-    CheckpointDiff,
-    CheckpointPin,
-    CheckpointReadFile,
-    CodonReadPrompt,
-    CodonReadResult,
-    CodonStart,
     Command,
     CommandData,
-    ExecutionBranch,
-    ExplorationAdopt,
-    ExplorationCompare,
-    ExplorationDiscard,
-    FileBlame,
-    FilePickaxe,
-    FileWhy,
-    GetExecutionAddress,
     HistorySync,
     ListCheckpoints,
-    PermissionAnswer,
     Ping,
     PingBroadcast,
-    RollbackToCheckpoint,
-    RollbackToCodon,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
-from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
+from hankweave_protocol.ids import CommandId, RunId, Sha
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
-from hankweave_server.api.caller import Caller, CommandAnswer
-from hankweave_server.api.dispatch import Dispatch
+from hankweave_server import api
+from hankweave_server.api.caller import Caller, CommandAnswer, Request
+from hankweave_server.api.dispatch import Dispatch, Handlers, handled_by, handles
+from hankweave_server.api.inspect import Inspect, Pings
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.repo_init import StoreMoved
@@ -56,35 +44,17 @@ from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.paths import Layout
+from support.callers import A_REQUEST, CONTROLLER, VIEWER
 from support.histories import MOMENT, a_run
 from support.refusing_system import ERRNOS
 from support.timelines import a_state
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
-NEED_ROOM = frozenset(
-    {
-        "bisect.start",
-        "checkpoint.create",
-        "checkpoint.pin",
-        "codon.next",
-        "codon.redo",
-        "codon.start",
-        "execution.branch",
-        "exploration.adopt",
-        "exploration.start",
-        "rollback.redo",
-        "rollback.toCheckpoint",
-        "rollback.toCodon",
-        "rollback.toLastSuccess",
-        "rollback.undo",
-    }
-)
 CURRENT = RunId("1736000000000-abc123-def456")
-CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 
 
 class Surroundings:
-    """The parts of an execution that dispatch reads: its state, the time and its guard."""
+    """The parts of an execution that dispatch reads: its state, its guard and its place."""
 
     state: State = msgspec.structs.replace(a_state(a_run(CURRENT)), current_run_id=CURRENT)
 
@@ -92,188 +62,33 @@ class Surroundings:
         self.guard = TreeGuard()
         self.layout = Layout.of_execution(Path("/an/execution"))
 
-    def now_text(self) -> str:
-        return MOMENT
 
-
-class Rooms:
-    """Stand-in for the control, rollback, inspect and store handlers that records the calls."""
+class Recorder:
+    """A stand-in that handles every command, and records what has come to it."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.asked: list[CommandData] = []
+        self.requests: list[Request] = []
         self.fault: Exception | None = None
-        self.page: object = "a page"
 
-    def start(self, command: CommandData) -> None:
-        self.asked.append("start")
-
-    def next(self) -> CodonId:
-        self.asked.append("next")
-        return CodonId("two")
-
-    def redo(self) -> CodonId:
-        self.asked.append("redo")
-        return CodonId("one")
-
-    async def skip(self) -> None:
-        self.asked.append("skip")
-
-    async def force_stop(self, command: CommandData) -> None:
-        self.asked.append("force_stop")
-
-    async def checkpoint(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"checkpoint for {causes}")
+    @handles(*COMMANDS.members.values())
+    async def take(self, command: CommandData, request: Request) -> str:
+        self.asked.append(command)
+        self.requests.append(request)
         if self.fault is not None:
             raise self.fault
 
-        return "a record"
-
-    async def perform(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"perform for {causes}")
-        return "a report"
-
-    async def undo_or_redo(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"undo_or_redo for {causes}")
-        return "a report"
-
-    async def preview(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append("preview")
-        return "a report"
-
-    async def pin(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"pin for {causes}")
-        return "a record"
-
-    async def gc(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"gc for {causes}")
-        return "a report"
-
-    async def fsck(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append("fsck")
-        return "a report"
-
-    async def checkpoints(self, command: CommandData, *, tell_all: bool) -> object:
-        self.asked.append(f"checkpoints, to all: {tell_all}")
-        return self.page
-
-    async def diff(self, command: CommandData) -> str:
-        self.asked.append("diff")
-        return "differences"
-
-    async def read_file(self, command: CommandData) -> str:
-        self.asked.append("read_file")
-        return "a file"
-
-    async def blame(self, command: CommandData) -> str:
-        return await self.diff(command)
-
-    async def why(self, command: CommandData) -> str:
-        return await self.diff(command)
-
-    async def pickaxe(self, command: CommandData) -> str:
-        return await self.diff(command)
-
-    async def result(self, command: CommandData) -> str:
-        self.asked.append("result")
-        return "a result"
-
-    def prompt(self, command: CommandData) -> str:
-        self.asked.append("prompt")
-        return "a prompt"
-
-    async def replay(self, command: CommandData) -> str:
-        self.asked.append("replay")
-        return "a view"
-
-    async def make(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        self.asked.append(f"make for {causes}")
-        return "a branch"
-
-    async def answer_permission(
-        self, command: CommandData, client_id: ClientId, causes: tuple[Any, ...]
-    ) -> None:
-        self.asked.append(f"answer_permission by {client_id} for {causes}")
-
-    async def answer(self, command: CommandData) -> str:
-        self.asked.append("answer")
-        return "a page"
-
-    def state(self) -> str:
-        self.asked.append("state")
-        return "a state"
-
-    async def status(self) -> str:
-        self.asked.append("status")
-        return "a status"
-
-    def shut_down(self, reason: str) -> None:
-        self.asked.append(f"shut_down: {reason}")
-
-    def force_shut_down(self, reason: str) -> None:
-        self.asked.append(f"force_shut_down: {reason}")
-
-
-class Bisections:
-    """Stand-in for the searches for a failure."""
-
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-
-    async def start(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        return await self._rooms.make(command, causes)
-
-    def stop(self) -> None:
-        self._rooms.asked.append("stop")
-
-
-class Explorations:
-    """Stand-in for the handler of explorations."""
-
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-
-    async def start(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        return await self._rooms.make(command, causes)
-
-    async def adopt(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        return await self._rooms.make(command, causes)
-
-    async def discard(self, command: CommandData, causes: tuple[Any, ...]) -> str:
-        return await self._rooms.make(command, causes)
-
-    async def compare(self, command: CommandData) -> str:
-        return await self._rooms.diff(command)
-
-    def list(self) -> object:
-        return self._rooms.next()
-
-    def show(self, command: CommandData) -> object:
-        return self._rooms.next()
-
-
-class Executions:
-    """Stand-in for the handler of executions."""
-
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-
-    async def list(self, command: CommandData) -> str:
-        return await self._rooms.diff(command)
-
-    async def address(self, command: CommandData) -> str:
-        return await self._rooms.diff(command)
+        return "an answer"
 
 
 class Desk:
-    """A dispatcher with stand-in handlers."""
+    """A dispatcher with a stand-in for all handlers."""
 
     def __init__(
         self, *, rolling_back: bool = False, full: bool = False, has_ended: bool = False
     ) -> None:
         self._stack = contextlib.ExitStack()
-        self.rooms = Rooms()
-        self.broadcast: list[EventData] = []
-        room = cast("Any", self.rooms)
+        self.recorder = Recorder()
         space = Space(cast("Any", None))  # No reserve: nothing here waits for disk space.
         if full:
             space.note(FULL)
@@ -285,83 +100,64 @@ class Desk:
         if has_ended:
             ctx.state = msgspec.structs.replace(ctx.state, current_run_id=None)
 
-        self._dispatch = Dispatch(
-            cast("Any", ctx),
-            control=room,
-            rollbacks=room,
-            inspect=room,
-            queries=room,
-            looks=room,
-            answers=room,
-            store=room,
-            branches=room,
-            explorer=cast("Any", Explorations(self.rooms)),
-            bisections=cast("Any", Bisections(self.rooms)),
-            executions=cast("Any", Executions(self.rooms)),
-            space=space,
-            quiet=Quiet(),
-            broadcast=self.broadcast.append,
-        )
+        self._dispatch = Dispatch(cast("Any", ctx), [self.recorder], space=space, quiet=Quiet())
 
-    async def take(self, command: CommandData, caller: Caller = CALLER) -> CommandAnswer:
+    async def take(self, command: CommandData, caller: Caller = CONTROLLER) -> CommandAnswer:
         return await self._dispatch.handle(
             Command(id=CommandId("command-1"), type=command.TYPE, data=command), caller
         )
 
 
 def an_example(kind: type[CommandData]) -> CommandData:
-    """Return a minimal command of this class."""
-    match kind.TYPE:
-        case CodonStart.TYPE:
-            return CodonStart(codon_id=CodonId("one"))
-        case CheckpointPin.TYPE:
-            return CheckpointPin(checkpoint_sha="abcdef", pinned=True)
-        case PermissionAnswer.TYPE:
-            return PermissionAnswer(request_id="1a2b3c4d", decision="allow")
-        case RollbackToCheckpoint.TYPE:
-            return RollbackToCheckpoint(checkpoint_sha="abcdef")
-        case ExecutionBranch.TYPE:
-            return ExecutionBranch(checkpoint_sha="abcdef")
-        case BisectStart.TYPE:
-            return BisectStart(command="make test")
-        case ExplorationCompare.TYPE:
-            return ExplorationCompare(attempt_id="e-1")
-        case ExplorationAdopt.TYPE:
-            return ExplorationAdopt(attempt_id="e-1")
-        case ExplorationDiscard.TYPE:
-            return ExplorationDiscard(exploration_id="e")
-        case CheckpointDiff.TYPE:
-            return CheckpointDiff(from_sha="abcdef")
-        case CheckpointReadFile.TYPE:
-            return CheckpointReadFile(checkpoint_sha="abcdef", path="a.txt")
-        case FileBlame.TYPE:
-            return FileBlame(path="a.txt")
-        case FileWhy.TYPE:
-            return FileWhy(path="a.txt", line=1)
-        case FilePickaxe.TYPE:
-            return FilePickaxe(text="a")
-        case GetExecutionAddress.TYPE:
-            return GetExecutionAddress(execution_path="/an/execution")
-        case CodonReadResult.TYPE:
-            return CodonReadResult(seq=1)
-        case CodonReadPrompt.TYPE:
-            return CodonReadPrompt(codon_id=CodonId("one"))
-        case RollbackToCodon.TYPE:
-            return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
-        case _:
-            return kind()
+    """Return the first example of a command, for any run."""
+    data = {name: value for name, value in kind.EXAMPLES[0].items() if name != "expectedRunId"}
+    return msgspec.convert(data, kind)
 
 
 KINDS = tuple(COMMANDS.members.values())
 EXAMPLES = [an_example(kind) for kind in KINDS]
 
 
-@pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
-async def test_every_command_of_the_protocol_is_done(command: CommandData) -> None:
-    """Every registered command has a handler."""
-    desk = Desk()
-    done = await desk.take(command)
-    assert desk.rooms.asked or desk.broadcast or done.events or done.history_since is not None
+def declared_handlers() -> Iterator[tuple[type[CommandData], Callable[..., Any]]]:
+    """Yield each command and its handler, of all classes of `hankweave_server.api`."""
+    for module in pkgutil.iter_modules(api.__path__, f"{api.__name__}."):
+        for _, kind in inspect.getmembers(import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name:
+                yield from handled_by(kind)
+
+
+def test_every_command_of_the_protocol_has_one_handler() -> None:
+    """No command is without a handler, and none has two."""
+    assert sorted(command.TYPE for command, _ in declared_handlers()) == sorted(COMMANDS.names)
+
+
+@pytest.mark.parametrize(
+    ("command", "handler"), list(declared_handlers()), ids=lambda value: getattr(value, "TYPE", "")
+)
+def test_a_handler_takes_its_command_and_returns_what_that_declares(
+    command: type[CommandData], handler: Callable[..., Any]
+) -> None:
+    """Its annotations name the command, and as the result the type of the reply."""
+    hints = get_type_hints(handler)
+    assert issubclass(command, get_args(hints["command"]) or hints["command"])
+    returned = set(get_args(hints["return"])) or {hints["return"]}
+    reply = NoneType if command.REPLY is None else command.REPLY
+    assert returned <= {reply, CommandAnswer}, returned
+    assert reply in returned or returned == {CommandAnswer}
+
+
+async def test_a_command_whose_part_is_not_there_is_refused() -> None:
+    """The client is told that this server does not have it."""
+    with pytest.raises(Refused, match=r"does not have the command ping\.") as refused:
+        await Handlers([]).answer(Ping(), A_REQUEST)
+
+    assert refused.value.code is ErrorCode.UNKNOWN_COMMAND
+
+
+def test_two_handlers_of_one_command_are_an_error_of_the_program() -> None:
+    """The server does not start with them."""
+    with pytest.raises(ValueError, match="two handlers"):
+        Handlers([Recorder(), Recorder()])
 
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
@@ -376,44 +172,16 @@ async def test_during_a_rollback_only_what_cannot_disturb_it_is_done(command: Co
         await desk.take(command)
 
     assert refused.value.code is ErrorCode.ROLLBACK_IN_PROGRESS
-    assert not desk.rooms.asked
-    assert not desk.broadcast
-
-
-def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -> None:
-    """The list is exact: a new command is refused during a rollback until it is added here."""
-    assert {kind.TYPE for kind in KINDS if kind.DURING_ROLLBACK} == {
-        "checkpoint.list",
-        "checkpoint.diff",
-        "checkpoint.readFile",
-        "codon.readPrompt",
-        "codon.readResult",
-        "executions.address",
-        "executions.list",
-        "exploration.compare",
-        "exploration.list",
-        "exploration.show",
-        "file.blame",
-        "file.pickaxe",
-        "file.why",
-        "replay.view",
-        "ping",
-        "history.sync",
-        "events.query",
-        "server.shutdown",
-        "server.force_shutdown",
-        "state.get",
-        "server.status",
-    }
+    assert not desk.recorder.asked
 
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandData) -> None:
     """Starting commands get INSUFFICIENT_SPACE and change nothing; reads and shutdowns are done."""
     desk = Desk(full=True)
-    if command.TYPE not in NEED_ROOM:
+    if not command.NEEDS_ROOM:
         await desk.take(command)
-        assert desk.rooms.asked or desk.broadcast or isinstance(command, (Ping, HistorySync))
+        assert desk.recorder.asked
         return
 
     with pytest.raises(Refused) as refused:
@@ -421,30 +189,20 @@ async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandD
 
     assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
     assert refused.value.hint
-    assert not desk.rooms.asked
-
-
-async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() -> None:
-    """A Hankweave client gets its checkpoint list without an event in the journal."""
-    desk = Desk(full=True)
-    desk.rooms.page = CheckpointPage(checkpoints=(), current_branch=None)
-    caller = replace(CALLER, wants_replies=False)
-    done = await desk.take(ListCheckpoints(), caller)
-    assert [event.TYPE for event in done.events] == ["checkpoint.list"]
-    assert desk.rooms.asked == ["checkpoints, to all: False"]
+    assert not desk.recorder.asked
 
 
 async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_with_it() -> None:
     """The client gets INSUFFICIENT_SPACE and no internal error, whichever write failed."""
     desk = Desk()
-    desk.rooms.fault = FULL
+    desk.recorder.fault = FULL
     for _ in range(2):
         with pytest.raises(Refused) as refused:
             await desk.take(CheckpointCreate())
 
         assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
 
-    assert len(desk.rooms.asked) == 1
+    assert len(desk.recorder.asked) == 1
 
 
 def _of_the_store(problem: OSError) -> Exception:
@@ -461,7 +219,7 @@ async def test_what_the_system_refuses_is_no_internal_error(
 ) -> None:
     """It has a code, the path and a next step, whichever command has met it."""
     desk = Desk()
-    desk.rooms.fault = form(OSError(number, os.strerror(number), path))
+    desk.recorder.fault = form(OSError(number, os.strerror(number), path))
     with pytest.raises(Refused) as refused:
         await desk.take(CheckpointCreate())
 
@@ -499,7 +257,7 @@ async def test_a_store_that_fails_is_no_internal_error(
 ) -> None:
     """It has a code, a place and a next step, whichever command has met it."""
     desk = Desk()
-    desk.rooms.fault = fault
+    desk.recorder.fault = fault
     with pytest.raises(Refused) as refused:
         await desk.take(CheckpointCreate())
 
@@ -518,7 +276,7 @@ async def test_a_defect_that_an_error_of_the_system_led_to_stays_one() -> None:
         except OSError:
             _ = {}["no such key"]
     except KeyError as error:
-        desk.rooms.fault = error
+        desk.recorder.fault = error
 
     with pytest.raises(KeyError):
         await desk.take(CheckpointCreate())
@@ -540,9 +298,9 @@ async def test_a_command_for_another_run_is_refused(command: CommandData) -> Non
         "$.data.expectedRunId",
     )
     assert CURRENT in refused.value.message
-    assert not desk.rooms.asked
+    assert not desk.recorder.asked
     await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
-    assert desk.rooms.asked
+    assert desk.recorder.asked
 
 
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
@@ -553,9 +311,9 @@ async def test_the_newest_run_guards_where_none_is_current(command: CommandData)
     with pytest.raises(Refused, match=CURRENT):
         await desk.take(stale)
 
-    assert not desk.rooms.asked
+    assert not desk.recorder.asked
     await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
-    assert desk.rooms.asked
+    assert desk.recorder.asked
 
 
 def test_all_that_moves_the_execution_can_be_guarded() -> None:
@@ -569,32 +327,61 @@ def test_all_that_moves_the_execution_can_be_guarded() -> None:
 
 async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
     """A ping is answered to its sender; the pong of a broadcast names its sender to all."""
-    desk = Desk()
-    (pong,) = (await desk.take(Ping())).events
+    broadcast: list[EventData] = []
+    handlers = Handlers([Pings(lambda: MOMENT, broadcast.append)])
+    (pong,) = (await handlers.answer(Ping(), A_REQUEST)).events
     assert isinstance(pong, Pong)
     assert pong.client_id is None
-    await desk.take(PingBroadcast())
-    (to_all,) = desk.broadcast
+    await handlers.answer(PingBroadcast(), A_REQUEST)
+    (to_all,) = broadcast
     assert isinstance(to_all, Pong)
-    assert to_all.client_id == CALLER.client_id
+    assert to_all.client_id == CONTROLLER.client_id
 
 
 async def test_what_writes_names_the_command_as_its_cause() -> None:
-    """The command's id is journaled as the cause of checkpoints and rollbacks."""
+    """The command's id is the cause that a handler gives to the events it records."""
     desk = Desk()
-    for command in EXAMPLES:
-        if command.TYPE in ("checkpoint.create", "rollback.toLastSuccess"):
-            await desk.take(command)
-
-    assert desk.rooms.asked == ["checkpoint for ('command-1',)", "perform for ('command-1',)"]
+    await desk.take(CheckpointCreate())
+    assert [request.causes for request in desk.recorder.requests] == [("command-1",)]
 
 
-async def test_a_hankweave_client_gets_its_checkpoints_as_an_event_to_all() -> None:
-    """For a client without replies the list is broadcast; otherwise it is the reply's data."""
-    desk = Desk()
-    for wants_replies in (False, True):
-        caller = replace(CALLER, wants_replies=wants_replies)
-        await desk.take(ListCheckpoints(), caller)
+class Listed:
+    """The parts of an execution that a list of checkpoints reads."""
 
-    assert desk.rooms.asked == ["checkpoints, to all: True", "checkpoints, to all: False"]
-    assert (await desk.take(HistorySync())).data is None
+    def __init__(self, *, is_full: bool) -> None:
+        self.state = Surroundings.state
+        self.checkpointer = SimpleNamespace(known={}, current_branch=None)
+        self.ledger = SimpleNamespace(record=self._record, space=SimpleNamespace(is_short=is_full))
+        self.recorded: list[EventData] = []
+
+    async def _record(self, event: EventData) -> None:
+        self.recorded.append(event)
+
+
+@pytest.mark.parametrize(
+    ("caller", "is_full", "events", "to_all"),
+    [
+        (CONTROLLER, False, [], []),
+        (replace(CONTROLLER, wants_replies=False), False, [], ["checkpoint.list"]),
+        (replace(CONTROLLER, wants_replies=False), True, ["checkpoint.list"], []),
+        (replace(VIEWER, wants_replies=False), False, ["checkpoint.list"], []),
+    ],
+    ids=["reply", "hankweave's dialect", "full disk", "viewer"],
+)
+async def test_a_hankweave_client_gets_its_checkpoints_as_an_event(
+    caller: Caller, is_full: bool, events: list[str], to_all: list[str]
+) -> None:
+    """The event goes to all; to its sender alone where the journal may not or cannot take it."""
+    ctx = Listed(is_full=is_full)
+    inspected = Handlers([Inspect(cast("Any", ctx), cast("Any", None))])
+    request = Request(CommandId("command-1"), caller)
+    answer = await inspected.answer(ListCheckpoints(), request)
+    assert isinstance(answer.data, CheckpointPage)
+    assert [event.TYPE for event in answer.events] == events
+    assert [event.TYPE for event in ctx.recorded] == to_all
+
+
+async def test_history_follows_the_command() -> None:
+    """The transport sends the journal from there; the reply has no data."""
+    answer = await Handlers([Pings(str, print)]).answer(HistorySync(since_seq=7), A_REQUEST)
+    assert (answer.data, answer.history_since) == (None, 7)

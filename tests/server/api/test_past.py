@@ -17,7 +17,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.api.lookup import Sources
-from hankweave_server.api.past import Looks
+from hankweave_server.api.past import PastReader
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_of
@@ -54,8 +54,8 @@ class Room:
     newest: Sha | None = None
 
     @property
-    def looks(self) -> Looks:
-        return Looks(
+    def looks(self) -> PastReader:
+        return PastReader(
             Sources(
                 store=CountingStore(self),
                 known=lambda: self.known,
@@ -109,10 +109,10 @@ async def test_a_view_is_put_together_once(room: Room) -> None:
     room.write("a/b", "one\n")
     command = ReplayView(checkpoint_sha=room.checkpoint())
     looks = room.looks
-    first = await looks.replay(command)
+    first = await looks.view(command)
     assert [entry.path for entry in first.tree] == ["a/b"]
     calls = room.calls
-    assert await looks.replay(command) == first
+    assert await looks.view(command) == first
     assert room.calls == calls
 
 
@@ -172,7 +172,7 @@ async def test_a_patch_that_is_too_large_for_an_answer_is_left_out(room: Room) -
 
 async def test_before_the_first_checkpoint_there_are_no_files(room: Room) -> None:
     """A moment before the first checkpoint has an empty file list."""
-    view = await room.looks.replay(ReplayView(seq=0, compare=("previous", "now")))
+    view = await room.looks.view(ReplayView(seq=0, compare=("previous", "now")))
     assert (view.coordinate, view.tree, view.previous, view.now) == (None, (), None, None)
     assert view.state == EMPTY_STATE
 
@@ -181,13 +181,13 @@ async def test_a_moment_whose_checkpoint_was_pruned_still_shows_its_state(room: 
     """A view with files is refused; the hint says how to get the state without files."""
     room.newest = Sha("f" * 40)
     with pytest.raises(Refused) as refused:
-        await room.looks.replay(ReplayView(seq=5))
+        await room.looks.view(ReplayView(seq=5))
 
     assert (refused.value.code, refused.value.path) == (
         ErrorCode.CHECKPOINT_NOT_FOUND,
         "$.data.seq",
     )
-    view: PastView = await room.looks.replay(ReplayView(seq=5, limit=0))
+    view: PastView = await room.looks.view(ReplayView(seq=5, limit=0))
     assert view.state == EMPTY_STATE
 
 
@@ -195,7 +195,7 @@ async def test_a_checkpoint_beyond_the_journal_has_files_and_no_state(room: Room
     """After a lost journal, an older checkpoint has files, and no state is made up for it."""
     room.write("a", "a")
     sha = room.checkpoint(seq=LAST_SEQ + 1)
-    view = await room.looks.replay(ReplayView(checkpoint_sha=sha))
+    view = await room.looks.view(ReplayView(checkpoint_sha=sha))
     assert ([file.path for file in view.tree], view.state, view.events) == (["a"], None, None)
 
 

@@ -22,6 +22,7 @@ from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.paths import Layout
+from support.callers import A_REQUEST
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
 
@@ -60,7 +61,7 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
 
 async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Refused:
     with pytest.raises(Refused) as refused:
-        await made.perform(command, ())
+        await made.perform(command, A_REQUEST)
 
     return refused.value
 
@@ -109,7 +110,7 @@ async def test_nothing_to_undo_is_refused() -> None:
     """Without an earlier rollback, an undo is refused."""
     made, _ = rollbacks(AssertionError())
     with pytest.raises(Refused) as refused:
-        await made.undo_or_redo(RollbackUndo(), ())
+        await made.undo_or_redo(RollbackUndo(), A_REQUEST)
 
     assert refused.value.code is ErrorCode.NOTHING_TO_UNDO
 
@@ -118,6 +119,6 @@ async def test_a_preview_of_an_undo_has_no_second_target() -> None:
     """The preview of an undo accepts no target, because the undo determines it."""
     made, _ = rollbacks(AssertionError())
     with pytest.raises(Refused) as refused:
-        await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)), ())
+        await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)), A_REQUEST)
 
     assert refused.value.code is ErrorCode.INVALID_COMMAND

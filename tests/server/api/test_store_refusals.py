@@ -11,9 +11,10 @@ import pytest
 
 from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_server.api.maintenance import Store
+from hankweave_server.api.maintenance import StoreMaintenance
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
+from support.callers import A_REQUEST
 from support.histories import completed
 from support.timelines import a_state, checkpoints_of, ended
 
@@ -61,7 +62,7 @@ async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
 ) -> None:
     """For gc, repair and pin alike, a full disk or quota is named as such, and every other fault
     names the store or its place; none becomes an internal error."""
-    store = Store(
+    store = StoreMaintenance(
         Layout.of_execution(tmp_path),
         SimpleNamespace(state=STATE),  # type: ignore[arg-type]
         SimpleNamespace(known=KNOWN, missing=(), renamed={}, clean=str),  # type: ignore[arg-type]
@@ -74,7 +75,7 @@ async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
         CheckpointPin: store.pin,
     }
     with pytest.raises(Refused) as refused:
-        await handlers[type(command)](command, ())
+        await handlers[type(command)](command, A_REQUEST)
 
     assert refused.value.code is code
     named = "store" if code is not ErrorCode.IO_ERROR else str(tmp_path)

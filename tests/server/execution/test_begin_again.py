@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_protocol.commands import GetServerStatus, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation
@@ -170,7 +171,7 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
     ):
         assert (work_tree / "log.txt").read_text() == "a week of work\n"
         assert not (work_tree / "half").exists()
-        assert (await client.status()).next_codon_id == "one"
+        assert (await client.send(GetServerStatus())).next_codon_id == "one"
         gate.touch()
         assert await server.stop() == 0
 
@@ -190,12 +191,12 @@ async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) 
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.roll_back_to_codon(CodonId("two"), "start")
+        await client.send(RollbackToCodon(codon_id=CodonId("two"), checkpoint_type="start"))
         assert log.read_text() == "edited\n"
-        assert (await client.status()).next_codon_id == "two"
-        await client.undo()
+        assert (await client.send(GetServerStatus())).next_codon_id == "two"
+        await client.send(RollbackUndo())
         assert log.read_text() == made
-        assert (await client.status()).next_codon_id is None
-        await client.roll_back_to_codon(CodonId("one"), "end")
+        assert (await client.send(GetServerStatus())).next_codon_id is None
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert log.read_text() == "one\n"
         assert await server.stop() == 0

@@ -38,13 +38,14 @@ async def worked(
         await server.stop()
 
 
+@pytest.mark.command("bisect.start")
 async def test_the_call_that_broke_it_is_found_in_the_background(tmp_path: Path) -> None:
     """Each run is told as it ends; the end names checkpoint, codon and what it holds."""
     (tmp_path / "temporary").mkdir()
     check = 'test "$(cat a.txt 2>/dev/null)" != three && ! grep -qs four a.txt'
     async with worked(tmp_path, {"TMPDIR": str(tmp_path / "temporary")}) as (server, client):
         before = tree(server.execution / "agentRoot")
-        begun = await client.ask(BisectStart(command=f"echo trying; {check}", parallel=2))
+        begun = await client.send(BisectStart(command=f"echo trying; {check}", parallel=2))
         ended = await client.until(BisectEnded, timeout=LIMIT)
         assert tree(server.execution / "agentRoot") == before
 
@@ -67,7 +68,7 @@ async def test_each_run_is_told_to_all_clients(tmp_path: Path) -> None:
     """With the verdict and the last line of the output, in which no secret is left."""
     secret = "sk-ant-api03-" + "x1Y2" * 12
     async with worked(tmp_path) as (_, client):
-        await client.ask(BisectStart(command=f"echo trying {secret}; {CHECK}", bad="three"))
+        await client.send(BisectStart(command=f"echo trying {secret}; {CHECK}", bad="three"))
         progress: Any = (await client.until(BisectProgress, timeout=LIMIT)).data
         assert (progress.verdict, progress.runs) == ("passes", 1)
         assert progress.last_line.startswith("trying ")
@@ -75,6 +76,7 @@ async def test_each_run_is_told_to_all_clients(tmp_path: Path) -> None:
         await client.until(BisectEnded, timeout=LIMIT)
 
 
+@pytest.mark.command("bisect.stop")
 async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> None:
     """A second one is refused; after the stop, the next one may begin."""
     assert BisectStart.MUTATES, "it runs a command, so a viewer must not"
@@ -82,14 +84,14 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
         with pytest.raises(CommandRefused, match="No bisection is running"):
             await client.send(BisectStop())
 
-        await client.ask(BisectStart(command="sleep 1000"))
+        await client.send(BisectStart(command="sleep 1000"))
         with pytest.raises(CommandRefused, match="is running"):
-            await client.ask(BisectStart(command=CHECK))
+            await client.send(BisectStart(command=CHECK))
 
         await client.send(BisectStop())
         stopped: Any = (await client.until(BisectEnded, timeout=LIMIT)).data
         assert (stopped.message, stopped.checkpoint_sha) == ("It was stopped.", None)
-        await client.ask(BisectStart(command="true"))
+        await client.send(BisectStart(command="true"))
         unbroken: Any = (await client.until(BisectEnded, timeout=LIMIT)).data
         assert "does not fail" in unbroken.message
         for wrong, code in (
@@ -97,6 +99,6 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
             ({"bad": "ffffffff"}, "CHECKPOINT_NOT_FOUND"),
         ):
             with pytest.raises(CommandRefused) as refused:
-                await client.ask(BisectStart(command=CHECK, **wrong))
+                await client.send(BisectStart(command=CHECK, **wrong))
 
             assert refused.value.code == code

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import CodonForceStop, CodonNext, RollbackToCheckpoint
+from hankweave_protocol.commands import (
+    CodonForceStop,
+    CodonNext,
+    ListCheckpoints,
+    RollbackToCheckpoint,
+)
 from hankweave_protocol.events import CheckCompleted, CodonRetrying
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
@@ -148,7 +153,7 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
         server.client(since_seq=0) as client,
     ):
         await appears(tmp_path / "begun")
-        tools = (await client.list_checkpoints(kinds=("tool",))).checkpoints
+        tools = (await client.send(ListCheckpoints(kinds=("tool",)))).checkpoints
         back = RollbackToCheckpoint(checkpoint_sha=tools[-1].sha, on_running="pause")
         with pytest.raises(CommandRefused, match="being checked and cannot be paused"):
             await client.send(back)

@@ -14,6 +14,7 @@ from hankweave_protocol.commands import (
     CodonRedo,
     CodonSkip,
     CodonStart,
+    ServerShutdown,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
@@ -112,6 +113,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
     assert told(execution, CodonStartedEvent) == []
 
 
+@pytest.mark.command("codon.start")
 async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) -> None:
     """codon.start with skipPreCommands starts the agent on the current files."""
     hank = write_hank(
@@ -283,7 +285,7 @@ async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) ->
     ):
         await started(client, "one")
         await appears(execution / "agentRoot" / "a.txt")
-        await client.shut_down()
+        await client.send(ServerShutdown())
         assert await server.ended() == 0
 
     assert state(execution).current_run_id is None

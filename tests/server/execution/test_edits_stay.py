@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import ExplorationStart, RollbackRedo, RollbackUndo
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    ExplorationStart,
+    RollbackRedo,
+    RollbackUndo,
+)
 from hankweave_protocol.events import (
     CheckpointRollback,
     CodonRetrying,
@@ -109,7 +115,7 @@ async def test_a_retry_takes_back_a_file_that_both_wrote_and_names_it(tmp_path: 
         gate.touch()
         await client.until(CodonRetrying, timeout=LIMIT)
         gate.unlink()
-        await client.next_codon()
+        await client.send(CodonNext())
         retry = (await client.until(CheckpointRollback, timeout=LIMIT)).data
         assert isinstance(retry, CheckpointRollback)
         assert retry.report is not None
@@ -169,7 +175,7 @@ async def test_a_result_that_is_adopted_by_itself_replaces_no_other_edit(tmp_pat
     ):
         await idle(client)
         start = ExplorationStart(codon_id=CodonId("two"), variants=(variant,), adopt="best")
-        await client.ask(start)
+        await client.send(start)
         (root / "a.txt").write_text("a person's")
         (root / "b.txt").write_text("a person's")
         gate.touch()
@@ -260,7 +266,7 @@ async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
     ):
         await written(client, "half.txt", by="tool_use")
         (root / "a.txt").write_text("a person's")
-        await client.create_checkpoint()
+        await client.send(CheckpointCreate())
         server.kill()
         await server.ended()
 

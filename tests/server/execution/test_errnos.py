@@ -74,24 +74,8 @@ async def an_attempt(tmp_path: Path) -> AsyncIterator[Room]:
 
 async def adopt(room: Room, *, merge: bool) -> None:
     unused: Any = None
-    rollbacks = Rollbacks(room.ctx, room.rollback)
-    dispatch = Dispatch(
-        room.ctx,
-        control=unused,
-        rollbacks=rollbacks,
-        inspect=unused,
-        queries=unused,
-        looks=unused,
-        answers=unused,
-        store=unused,
-        branches=unused,
-        bisections=unused,
-        explorer=Explorer(room.ctx, room.runner, unused, rollbacks, unused),
-        executions=unused,
-        space=room.ctx.ledger.space,
-        broadcast=unused,
-        quiet=Quiet(),
-    )
+    explorer = Explorer(room.ctx, room.runner, unused, Rollbacks(room.ctx, room.rollback), unused)
+    dispatch = Dispatch(room.ctx, [explorer], space=room.ctx.ledger.space, quiet=Quiet())
     data = ExplorationAdopt(attempt_id="e-1", merge=merge)
     await dispatch.handle(Command(id=CommandId("command-1"), type=data.TYPE, data=data), CALLER)
 

@@ -487,18 +487,5 @@ def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
     def nobody(*_: Any) -> None:
         raise AssertionError("no order to a codon comes here")
 
-    elsewhere: Any = None
-    return Dispatch(
-        ctx,
-        control=Control(ctx, runner, stop=nobody, kill=nobody),
-        rollbacks=elsewhere,
-        inspect=elsewhere,
-        queries=elsewhere,
-        looks=elsewhere,
-        store=elsewhere,
-        branches=elsewhere,
-        explorer=elsewhere,
-        space=ctx.ledger.space,
-        quiet=Quiet(),
-        broadcast=nobody,
-    )
+    control = Control(ctx, runner, stop=nobody, kill=nobody)
+    return Dispatch(ctx, [control], space=ctx.ledger.space, quiet=Quiet())

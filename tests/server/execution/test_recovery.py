@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
-from hankweave_protocol.commands import RollbackToCodon, RollbackToLastSuccess
+from hankweave_protocol.commands import CodonNext, RollbackToCodon, RollbackToLastSuccess
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     Event,
@@ -106,7 +106,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client(since_seq=0) as client,
     ):
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client, "codon-completed")
         assert await server.stop() == 0
 
@@ -122,7 +122,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
     ):
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client)
         assert await server.stop() == 0
 
@@ -295,7 +295,7 @@ async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path:
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client(since_seq=0) as client,
     ):
-        await client.next_codon()
+        await client.send(CodonNext())
         await idle(client, "codon-completed")
         assert await server.stop() == 0
 

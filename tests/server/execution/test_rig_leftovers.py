@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import RollbackPreview, RollbackToCodon
+from hankweave_protocol.commands import RollbackPreview, RollbackRedo, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import RollbackRigCleanup
 from hankweave_protocol.hank import CopySpec, RigCopy
 from hankweave_protocol.ids import CodonId
@@ -67,9 +67,9 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
         await client.send(back_to_one())
         assert tree(work_tree) == {"a.txt": b"one"}
         assert not (work_tree / "kit").exists()
-        await client.undo()
+        await client.send(RollbackUndo())
         assert tree(work_tree) == before
-        await client.redo()
+        await client.send(RollbackRedo())
         assert tree(work_tree) == {"a.txt": b"one"}
 
     cleanups = told(execution, RollbackRigCleanup)

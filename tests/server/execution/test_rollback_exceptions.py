@@ -39,6 +39,7 @@ from hankweave_server.execution.rollback.restoration import NotAsBefore, Restora
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import scan
 from hankweave_server.worktree.obstacles import Obstacle, Obstacles
+from support.callers import A_REQUEST
 from support.refused_calls import (
     STEPS,
     change,
@@ -95,12 +96,12 @@ async def test_a_refused_path_is_named_and_undo_takes_back_what_was_done(
         await room.rollback.perform(room.journey)
         there = snapshot(top)
         if not is_undo:
-            await api.undo_or_redo(RollbackUndo(), ())
+            await api.undo_or_redo(RollbackUndo(), A_REQUEST)
 
         before, wanted = (there, now) if is_undo else (now, there)
         with refused(call, os.fsencode(victim), errno.EPERM):
             if is_undo:
-                report = await api.undo_or_redo(RollbackUndo(), ())
+                report = await api.undo_or_redo(RollbackUndo(), A_REQUEST)
             else:
                 report = await room.rollback.perform(room.journey)
 
@@ -108,7 +109,7 @@ async def test_a_refused_path_is_named_and_undo_takes_back_what_was_done(
         check(report, named, only_permissions=call == "chmod")
         assert not room.is_intended
         assert not room.ctx.guard.is_half_restored
-        await api.undo_or_redo(RollbackRedo() if is_undo else RollbackUndo(), ())
+        await api.undo_or_redo(RollbackRedo() if is_undo else RollbackUndo(), A_REQUEST)
         assert snapshot(top) == before
         assert await room.failures() == []
 
@@ -156,8 +157,8 @@ async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(
         report = await room.rollback.perform(replace(room.journey, keep_edits=True))
         assert [file.path for file in report.updated] == ["file"]
         assert report.conflicts == ()
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
         assert (room.ctx.layout.work_tree / "only-here").exists()
 
 
@@ -184,7 +185,7 @@ async def test_an_edit_that_an_undo_could_not_bring_back_is_none(tmp_path: Path)
         assert "Took back 1 edit by people: file" in str(report.in_words)
         assert "file" not in room.ctx.state.edits
         with refused("rename", b"file", errno.EPERM):
-            await api.undo_or_redo(RollbackUndo(), ())
+            await api.undo_or_redo(RollbackUndo(), A_REQUEST)
 
         assert "file" not in room.ctx.state.edits
 
@@ -260,7 +261,7 @@ async def test_a_log_that_grows_is_saved_again_and_restored(
         assert [file.path for file in report.updated] == ["a.txt"]
         assert room.file.read_text() == "first"
         assert not room.is_intended
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
         assert room.file.read_text() == "second" + " and more" * times
 
 
@@ -296,7 +297,7 @@ async def test_an_automatic_restore_keeps_what_changes_meanwhile(
         now = room.file.read_text()
         assert now.startswith("second and more")
         if times == 1:
-            await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+            await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
             assert room.file.read_text() == now
 
 
@@ -371,7 +372,7 @@ async def test_a_fault_of_every_path_interrupts_a_rollback(
         report = await room.rollback.finish_interrupted()
         assert report is not None
         assert report.cannot_restore == ()
-        await api.undo_or_redo(RollbackUndo(), ())
+        await api.undo_or_redo(RollbackUndo(), A_REQUEST)
         assert snapshot(room.ctx.layout.work_tree) == now
 
 

@@ -22,6 +22,7 @@ from hankweave_protocol.commands import (
     CodonNext,
     CodonRedo,
     GetServerStatus,
+    GetState,
     RollbackPreview,
     RollbackToCheckpoint,
     RollbackToCodon,
@@ -107,7 +108,7 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        since = (await client.status()).last_event_seq
+        since = (await client.send(GetServerStatus())).last_event_seq
         await client.send(to_codon("one", "completed"))
         await idle(client, "rollback-completed")
         assert not (execution / "agentRoot" / "kit").exists()
@@ -175,6 +176,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
 # --- Preview --------------------------------------------------------------------------------------
 
 
+@pytest.mark.command("rollback.preview")
 async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path: Path) -> None:
     """Files, refs, runs and journal stay; the following rollback does what the preview lists."""
     hank = write_hank(tmp_path / "hank", *THREE)
@@ -189,11 +191,11 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
         (agent_root / "c.txt").unlink()
         (agent_root / "c.txt").mkdir()
         os.mkfifo(agent_root / "c.txt" / "pipe")
-        seq = (await client.status()).last_event_seq
+        seq = (await client.send(GetServerStatus())).last_event_seq
         before = (tree(agent_root), git.run("for-each-ref"), git.run("rev-parse", "HEAD"))
         preview = await client.send(RollbackPreview())
         assert (tree(agent_root), git.run("for-each-ref"), git.run("rev-parse", "HEAD")) == before
-        assert (await client.status()).last_event_seq == seq
+        assert (await client.send(GetServerStatus())).last_event_seq == seq
         further = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         done = await client.send(RollbackToLastSuccess())
 
@@ -265,6 +267,7 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
     git.assert_sound()
 
 
+@pytest.mark.command("checkpoint.create")
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     tmp_path: Path,
 ) -> None:
@@ -373,14 +376,14 @@ async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
     execution = tmp_path / "execution"
     agent_root = execution / "agentRoot"
     async with a_failed_plan(tmp_path) as client:
-        before = [entry.codon for entry in thread(await client.state())]
+        before = [entry.codon for entry in thread(await client.send(GetState()))]
         shown = await failure_in_status(execution)
         assert shown.startswith("✗ Codon two")
         await client.send(to_codon("two", "start"))
         assert on_thread(execution) == ["one"]
         assert await failure_in_status(execution) == ""
         await client.send(RollbackUndo())
-        after = await client.state()
+        after = await client.send(GetState())
         assert [entry.codon for entry in thread(after)] == before
         assert next_codon(after) == "two"
         assert await failure_in_status(execution) == shown

@@ -34,6 +34,7 @@ from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort, Restoration
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger import writer
+from support.callers import A_REQUEST
 from support.copies import copy_execution
 from support.rollback_room import Room, a_room, served
 from support.running_server import journal
@@ -113,7 +114,7 @@ async def test_the_undo_of_a_rollback_that_a_start_finished_leaves_what_the_star
         report = await room.rollback.finish_interrupted()
         assert report is not None
         assert {each.path for each in report.kept} == {"edited.txt", "later.txt"}
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
         assert room.file.read_text() == "second"
         assert edited.read_text() == "since"
         assert later.read_text() == "since the first start"

@@ -133,13 +133,13 @@ async def test_clients_see_and_end_a_wait(tmp_path: Path) -> None:
         server.client(since_seq=0) as client,
     ):
         begun = await waiting(client)
-        status = await client.ask(GetServerStatus())
+        status = await client.send(GetServerStatus())
         assert status.waiting is not None
         assert (status.waiting.until, status.active_codon_id) == (begun.until, ONE)
-        await client.ask(CodonStart(codon_id=ONE))
+        await client.send(CodonStart(codon_id=ONE))
         await client.until(CodonResumed, timeout=LIMIT)
         await idle(client)
-        assert (await client.ask(GetServerStatus())).waiting is None
+        assert (await client.send(GetServerStatus())).waiting is None
 
     assert [each.by for each in told(execution, CodonResumed)] == ["command"]
     assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)
@@ -165,7 +165,7 @@ async def test_a_command_cancels_a_wait(tmp_path: Path, command: Any, left: type
         server.client(since_seq=0) as client,
     ):
         await waiting(client)
-        await client.ask(command)
+        await client.send(command)
         await client.until(CodonCompletedEvent, lambda e: e.codon_id == "two", timeout=LIMIT)
         await server.stop()
 

@@ -28,6 +28,14 @@ import anyio.to_thread
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.codec import decode_event, decode_transition
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CodonNext,
+    GetServerStatus,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackUndo,
+)
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     AssistantAction,
@@ -356,7 +364,7 @@ class Walk:
         client = self._client
         assert client is not None
         if isinstance(act, Checkpoint):
-            if record := await self._answer(client.create_checkpoint()):
+            if record := await self._answer(client.send(CheckpointCreate())):
                 self.told.checkpoints.append(record)
 
             return
@@ -368,9 +376,9 @@ class Walk:
             case Back():
                 report = await self._roll_back(act, client)
             case Undo():
-                report = await self._answer(client.undo(keep_edits=act.keep_edits))
+                report = await self._answer(client.send(RollbackUndo(keep_edits=act.keep_edits)))
             case Redo():
-                report = await self._answer(client.redo(keep_edits=act.keep_edits))
+                report = await self._answer(client.send(RollbackRedo(keep_edits=act.keep_edits)))
 
         if report is None:
             return
@@ -385,8 +393,12 @@ class Walk:
             raise AssertionError("a rollback was not compared")
 
         shas = self._records.checkpoints
-        asked = client.roll_back_to_checkpoint(
-            shas[act.to % len(shas)], keep_edits=act.keep_edits, paths=act.paths or None
+        asked = client.send(
+            RollbackToCheckpoint(
+                checkpoint_sha=shas[act.to % len(shas)],
+                keep_edits=act.keep_edits,
+                paths=act.paths or None,
+            )
         )
         if not act.meanwhile:
             return await self._answer(asked)
@@ -425,10 +437,13 @@ class Walk:
         if _without_log(before) == _without_log(after):
             return
 
-        for name, ask, expected in (("undo", client.undo, before), ("redo", client.redo, after)):
+        for name, order, expected in (
+            ("undo", RollbackUndo(), before),
+            ("redo", RollbackRedo(), after),
+        ):
             self._keeps_edits = self._has_rivals = False
             try:
-                report = await ask()
+                report = await client.send(order)
             except CommandRefused as refusal:
                 raise Wrong(f"{what} cannot be {name}ne: {refusal}") from refusal
 
@@ -528,7 +543,7 @@ class Walk:
         self._gates += 1
         gate = self._folder / f"gate-{self._gates}"
         self._write_scripts(act, gate, (begins, goes_on, again))
-        begun = (await client.status()).last_event_seq
+        begun = (await client.send(GetServerStatus())).last_event_seq
         if not await self._begins(client):
             return
 
@@ -601,7 +616,7 @@ class Walk:
     async def _begins(self, client: Client) -> bool:
         """Start the next codon, or the one that failed."""
         try:
-            await client.next_codon()
+            await client.send(CodonNext())
         except CommandRefused as refusal:
             self.refusals[refusal.code] += 1
             if refusal.code == ErrorCode.INTERNAL_ERROR:
@@ -625,7 +640,7 @@ class Walk:
     async def _beside_step(self, act: Act, avoided: frozenset[str]) -> None:
         if isinstance(act, Checkpoint):
             assert self._client is not None
-            if record := await self._answer(self._client.create_checkpoint()):
+            if record := await self._answer(self._client.send(CheckpointCreate())):
                 self.told.checkpoints.append(record)
         else:
             self._around(act, avoided)

@@ -1,9 +1,9 @@
-"""Sections of commands and events, with the examples in examples.md."""
+"""Sections of commands and events, with examples: those of commands, and those in examples.md."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from codegen import catalogue
 from codegen.reference.declared import required
 from codegen.reference.shapes import Field, of_page
 from documents import blocks
-from hankweave_protocol.commands import COMMANDS
+from hankweave_protocol.commands import COMMANDS, CommandData
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.shapes import Typed
 
@@ -28,8 +28,17 @@ class Section:
 
 
 def commands() -> list[Section]:
-    """Return all commands, with examples of each and of its reply."""
-    return [_section(each, "wire", "command", "reply") for each in COMMANDS.members.values()]
+    """Return all commands, with an example of each, and of some replies."""
+    return [
+        _section(each, "wire", "reply", examples=list(_examples_of(each)))
+        for each in COMMANDS.members.values()
+    ]
+
+
+def _examples_of(command: type[CommandData]) -> Iterator[str]:
+    for data in command.EXAMPLES:
+        frame = {"id": "c-1", "type": command.TYPE, "data": data}
+        yield f"<!-- example: command -->\n```json\n{json.dumps(frame, ensure_ascii=False)}\n```"
 
 
 def event(name: str) -> Section:
@@ -37,11 +46,11 @@ def event(name: str) -> Section:
     return _section(EVENTS.members[name], "events", "event")
 
 
-def _section(member: type[Typed], page: str, *kinds: str) -> Section:
+def _section(member: type[Typed], page: str, kind: str, examples: Sequence[str] = ()) -> Section:
     name = member.__name__
     text = required(catalogue.shapes()[name].get("description"), name)
-    examples = [each for kind in kinds for each in _examples().get((kind, member.TYPE), ())]
-    return Section(member, text, of_page(page).fields(name), examples)
+    more = _examples().get((kind, member.TYPE), ())
+    return Section(member, text, of_page(page).fields(name), [*examples, *more])
 
 
 @cache

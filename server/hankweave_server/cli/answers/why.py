@@ -14,6 +14,7 @@ import click
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
+from hankweave_protocol.commands import CheckpointDiff
 from hankweave_protocol.events import CodonCompletedEvent, CodonKeyed, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import LineStory
@@ -235,7 +236,7 @@ async def _paths(calls: Calls, old: CodonKeyed, new: CodonKeyed) -> tuple[str, .
 
     cursor: str | None = None
     while True:
-        page = await calls.diff(first, second, cursor=cursor)
+        page = await calls.send(CheckpointDiff(from_sha=first, to_sha=second, cursor=cursor))
         found.update(each.path for each in page.files if each.path not in same)
         cursor = page.cursor
         if cursor is None:

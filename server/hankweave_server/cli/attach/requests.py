@@ -8,7 +8,15 @@ from typing import Literal
 
 from hankweave_client.calls import Calls
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import OnRunning
+from hankweave_protocol.commands import (
+    CodonRedo,
+    OnRunning,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackUndo,
+)
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
@@ -53,12 +61,14 @@ class RollbackGoal:
         return cls(title, codon_id=step, kind="start", restarts=True)
 
     async def preview(self, calls: Calls, *, keep_edits: bool) -> RollbackReport:
-        return await calls.preview_rollback(
-            checkpoint_sha=self.sha,
-            codon_id=self.codon_id,
-            checkpoint_type=self.kind,
-            direction=self.direction,
-            keep_edits=keep_edits,
+        return await calls.send(
+            RollbackPreview(
+                checkpoint_sha=self.sha,
+                codon_id=self.codon_id,
+                checkpoint_type=self.kind,
+                direction=self.direction,
+                keep_edits=keep_edits,
+            )
         )
 
 
@@ -74,24 +84,36 @@ class Journey:
     async def go(self, calls: Calls) -> RollbackReport:
         target, keep, running, run = self.target, self.keep_edits, self.on_running, self.run_id
         if target.direction == "undo":
-            return await calls.undo(on_running=running, keep_edits=keep, expected_run_id=run)
+            return await calls.send(
+                RollbackUndo(on_running=running, keep_edits=keep, expected_run_id=run)
+            )
 
         if target.direction == "redo":
-            return await calls.redo(on_running=running, keep_edits=keep, expected_run_id=run)
+            return await calls.send(
+                RollbackRedo(on_running=running, keep_edits=keep, expected_run_id=run)
+            )
 
         if target.sha is not None:
-            return await calls.roll_back_to_checkpoint(
-                target.sha, on_running=running, keep_edits=keep, expected_run_id=run
+            return await calls.send(
+                RollbackToCheckpoint(
+                    checkpoint_sha=target.sha,
+                    on_running=running,
+                    keep_edits=keep,
+                    expected_run_id=run,
+                )
             )
 
         assert target.codon_id is not None, "a target names something"
         assert target.kind is not None, "a codon has several checkpoints"
-        return await calls.roll_back_to_codon(
-            *(target.codon_id, target.kind),
-            auto_restart=target.restarts,
-            on_running=running,
-            keep_edits=keep,
-            expected_run_id=run,
+        return await calls.send(
+            RollbackToCodon(
+                codon_id=target.codon_id,
+                checkpoint_type=target.kind,
+                auto_restart=target.restarts,
+                on_running=running,
+                keep_edits=keep,
+                expected_run_id=run,
+            )
         )
 
 
@@ -102,7 +124,7 @@ class Redo:
     run_id: RunId | None
 
     async def go(self, calls: Calls) -> None:
-        await calls.redo_codon(expected_run_id=self.run_id)
+        await calls.send(CodonRedo(expected_run_id=self.run_id))
 
 
 async def outcome(request: Awaitable[object], done: str = "") -> Note:

@@ -29,6 +29,15 @@ from textual.widgets.option_list import Option
 
 from hankweave_client.client import connect_to
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import (
+    CheckpointDiff,
+    CodonForceStop,
+    CodonNext,
+    CodonReadResult,
+    CodonSkip,
+    ListCheckpoints,
+    PermissionAnswer,
+)
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.events import (
     Event,
@@ -459,7 +468,9 @@ class Attached(App[int]):
     @work(group="results")
     async def _read_whole(self, block: Block, call: ToolCall) -> None:
         async def read() -> None:
-            call.whole = (await self.session.client.read_result(call.result_seq)).content
+            call.whole = (
+                await self.session.client.send(CodonReadResult(seq=call.result_seq))
+            ).content
 
         note = await outcome(read())
         block.touch()
@@ -476,7 +487,9 @@ class Attached(App[int]):
             return None
 
         begin, end = span
-        return await self.session.client.diff(begin, end, patch=patch, limit=limit)
+        return await self.session.client.send(
+            CheckpointDiff(from_sha=begin, to_sha=end, patch=patch, limit=limit)
+        )
 
     async def _draw_files(self) -> None:
         files = self._main.query_one("#files", Static)
@@ -670,8 +683,13 @@ class Attached(App[int]):
 
     def _answer(self, answer: Answer | None) -> None:
         if answer is not None:
-            request = self.session.client.answer_permission(
-                answer.request_id, answer.decision, answer.message, always=answer.always
+            request = self.session.client.send(
+                PermissionAnswer(
+                    request_id=answer.request_id,
+                    decision=answer.decision,
+                    message=answer.message,
+                    always=answer.always,
+                )
             )
             also = f", and every {answer.always} from now on" if answer.always else ""
             done = f"{'Allowed' if answer.decision == 'allow' else 'Denied'}{also}."
@@ -709,7 +727,7 @@ class Attached(App[int]):
         client = self.session.client
         self._steer(
             "Skip {}? This stops its agent, and the plan continues after it.",
-            lambda: client.skip_codon(expected_run_id=run),
+            lambda: client.send(CodonSkip(expected_run_id=run)),
             "Skipped.",
         )
 
@@ -718,7 +736,9 @@ class Attached(App[int]):
         client = self.session.client
         self._steer(
             "Stop {} by force? It will be marked as failed, and the plan will pause.",
-            lambda: client.force_stop_codon("stopped from a terminal", expected_run_id=run),
+            lambda: client.send(
+                CodonForceStop(reason="stopped from a terminal", expected_run_id=run)
+            ),
             "Stopped. r runs it again, n continues.",
         )
 
@@ -726,7 +746,7 @@ class Attached(App[int]):
         if self._may():
             run = self.session.state.current_run_id
             name = next_codon(self.session.state) or "the next step"
-            request = self.session.client.next_codon(expected_run_id=run)
+            request = self.session.client.send(CodonNext(expected_run_id=run))
             self._send(request, one_line(f"Starting {name} …"), "Started.")
 
     def _ask_back(self, target: RollbackGoal, *, can_redo: bool = False) -> None:
@@ -793,7 +813,7 @@ class Attached(App[int]):
     @work(exclusive=True, group="checkpoints")
     async def action_checkpoints(self) -> None:
         async def ask() -> None:
-            page = await self.session.client.list_checkpoints(limit=_CHOICE)
+            page = await self.session.client.send(ListCheckpoints(limit=_CHOICE))
             if page.checkpoints:
                 self.push_screen(ChooseCheckpoint(page.checkpoints), self._chosen)
             else:
@@ -816,8 +836,10 @@ class Attached(App[int]):
     @work(exclusive=True, group="compare")
     async def _compare(self, chosen: Chosen) -> None:
         async def compare() -> None:
-            page = await self.session.client.diff(
-                chosen.sha, chosen.other, patch=True, limit=_DIFFERENCES
+            page = await self.session.client.send(
+                CheckpointDiff(
+                    from_sha=chosen.sha, to_sha=chosen.other, patch=True, limit=_DIFFERENCES
+                )
             )
             self.push_screen(Reading("Comparison", blocks_of_diff(page), is_open=True))
 

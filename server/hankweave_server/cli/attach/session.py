@@ -15,6 +15,7 @@ from pathlib import Path
 from hankweave_client.client import Client, connect_to
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol import codec, events
+from hankweave_protocol.commands import EventsQuery, GetServerStatus, GetState
 from hankweave_protocol.events import BudgetFigures, Event, ServerReady, StoreProgress
 from hankweave_protocol.executions import ListedExecution
 from hankweave_protocol.ids import CodonId
@@ -76,10 +77,10 @@ class AttachSession:
 
     async def begin(self) -> tuple[str, ...]:
         """Request the state, the last events and the status; return the lines of the events."""
-        self.state = await self.client.state()
+        self.state = await self.client.send(GetState())
         self._known = self.state.last_event_seq
         since = max(0, self._known - RECENT)
-        page = await self.client.query_events(since=since, until=self._known, limit=RECENT)
+        page = await self.client.send(EventsQuery(since=since, until=self._known, limit=RECENT))
         recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
         await self.renew_status()
         asking = {each.request_id: asking_line(each) for each in self._pending}
@@ -88,7 +89,7 @@ class AttachSession:
 
     async def renew_status(self) -> None:
         self.is_stale = False
-        self.status = await self.client.status()
+        self.status = await self.client.send(GetServerStatus())
 
     async def news(self) -> AsyncIterator[Event]:
         """Yield the events after `begin`, and update the state with each."""

@@ -20,6 +20,7 @@ import msgspec
 from hankweave_client.calls import Calls
 from hankweave_client.client import Client
 from hankweave_protocol import codec, events
+from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.events import Event, EventData
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import DiffPage
@@ -321,12 +322,14 @@ class History:
             await self._read_page()
 
     async def _read_page(self) -> None:
-        page = await self._calls.query_events(
-            types=_SHOWN_TYPES,
-            since=self._since,
-            until=self._first - 1,
-            newest_first=True,
-            limit=PAGE,
+        page = await self._calls.send(
+            EventsQuery(
+                types=_SHOWN_TYPES,
+                since=self._since,
+                until=self._first - 1,
+                newest_first=True,
+                limit=PAGE,
+            )
         )
         older = [codec.decode_event(bytes(line)) for line in reversed(page.events or ())]
         self._events = older + self._events
@@ -342,13 +345,15 @@ class History:
         found: list[int] = []
         cursor: str | None = None
         while True:
-            page = await self._calls.query_events(
-                types=_SHOWN_TYPES,
-                text=text,
-                since=self._since,
-                until=self._until,
-                newest_first=True,
-                cursor=cursor,
+            page = await self._calls.send(
+                EventsQuery(
+                    types=_SHOWN_TYPES,
+                    text=text,
+                    since=self._since,
+                    until=self._until,
+                    newest_first=True,
+                    cursor=cursor,
+                )
             )
             lines = (msgspec.json.decode(bytes(line)) for line in page.events or ())
             found += [line["seq"] for line in lines if _shows(line["data"], text)]
@@ -397,7 +402,7 @@ async def _first_since(calls: Calls, time: str, last: int) -> int:
     low, high = 1, last + 1
     while low < high:
         middle = (low + high) // 2
-        page = await calls.query_events(since=middle - 1, until=middle, limit=1)
+        page = await calls.send(EventsQuery(since=middle - 1, until=middle, limit=1))
         rows = [msgspec.json.decode(bytes(line)) for line in page.events or ()]
         if rows and from_text(rows[0]["timestamp"]) < wanted:
             low = middle + 1

@@ -16,6 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused, ConnectionLost, NotRunning, Unauthorized
 from hankweave_client.reconnect import Backoff
+from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.replies import AgentToolsGranted
 
@@ -49,13 +50,13 @@ class DaemonProxy:
     async def granted(self) -> AgentToolsGranted:
         """Return which tools the server's hank allows; raise ToolError."""
         async with self._session() as client:
-            return (await client.status()).agent_tools
+            return (await client.send(GetServerStatus())).agent_tools
 
     @asynccontextmanager
     async def asked(self, *, rollback: bool = False) -> AsyncIterator[Client]:
         """Open a session for one call; raise ToolError if the hank does not allow it."""
         async with self._session() as client:
-            allowed = (await client.status()).agent_tools
+            allowed = (await client.send(GetServerStatus())).agent_tools
             if not allowed.enabled:
                 raise ToolError("NOT_ALLOWED: This hank does not give agents Hankweave's tools.")
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import click
 
+from hankweave_protocol.commands import GetState
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server import fsutil
@@ -241,7 +242,7 @@ def _state_of(layout: Layout) -> State | None:
     if not has_past(layout):
         return None
 
-    return on_files(layout, lambda calls: calls.state())
+    return on_files(layout, lambda calls: calls.send(GetState()))
 
 
 def _rest_of(meant: Pipeline, from_step: str | None, before: State | None) -> Pipeline:

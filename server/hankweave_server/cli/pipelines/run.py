@@ -20,6 +20,7 @@ import click
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
+from hankweave_protocol.commands import CheckpointDiff
 from hankweave_protocol.events import (
     AgentConfined,
     AgentOutput,
@@ -95,7 +96,9 @@ def changes_between(
         diff, cursor, is_first = "", None, True
         while is_first or cursor is not None:
             wants_more = len(diff) <= DIFF_LIMIT
-            page = await calls.diff(before, after, patch=wants_more, cursor=cursor)
+            page = await calls.send(
+                CheckpointDiff(from_sha=before, to_sha=after, patch=wants_more, cursor=cursor)
+            )
             found = [each for each in page.files if is_touched(each.path)]
             files += ((each.path, each.status) for each in found)
             diff += "".join(each.patch or "" for each in found)

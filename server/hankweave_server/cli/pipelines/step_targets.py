@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hankweave_protocol.commands import GetState
 from hankweave_protocol.ids import CodonId
 from hankweave_server.architect.model import Mark
 from hankweave_server.architect.shadow import Labelled, reading
@@ -117,7 +118,7 @@ def _the_one(called: list[Labelled], wanted: str) -> Target:
 
 
 def _codons_of(root: Path) -> list[str]:
-    state = look(root, lambda calls: calls.state())
+    state = look(root, lambda calls: calls.send(GetState()))
     return list(dict.fromkeys(entry.codon.codon_id for entry in thread(state)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hankweave_client.calls import Calls
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CheckpointDiff
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.replies import DiffPage, FileDifference
 from hankweave_protocol.state import FailedCodon, State
@@ -65,7 +66,7 @@ async def changes_of(calls: Calls, state: State) -> FileChanges:
 
 
 async def _diff(calls: Calls, begin: str, end: str | None = None) -> DiffPage:
-    return await calls.diff(begin, end, limit=_COMPARED)
+    return await calls.send(CheckpointDiff(from_sha=begin, to_sha=end, limit=_COMPARED))
 
 
 def change_lines(changes: FileChanges, state: State) -> Iterator[str]:

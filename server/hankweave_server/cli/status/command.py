@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-import msgspec
 
 from hankweave_client.client import Client
 from hankweave_client.errors import NotRunning
-from hankweave_protocol.commands import GetServerStatus
+from hankweave_protocol.commands import GetServerStatus, GetState
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE, State
@@ -87,11 +86,11 @@ def _told(root: Path) -> tuple[ServerStatus | None, State, FileChanges]:
     except (NotRunning, ConnectionRefusedError):
         return None, *_on_files(root)
 
-    return msgspec.convert(found, ServerStatus), state, changes
+    return found, state, changes
 
 
-async def _asked(client: Client) -> tuple[object, State, FileChanges]:
-    found, state = await client.send(GetServerStatus()), await client.state()
+async def _asked(client: Client) -> tuple[ServerStatus, State, FileChanges]:
+    found, state = await client.send(GetServerStatus()), await client.send(GetState())
     return found, state, await changes_of(client, state)
 
 
