@@ -78,6 +78,7 @@ export interface Commands {
   "file.blame": FileBlame;
   "file.why": FileWhy;
   "file.pickaxe": FilePickaxe;
+  "file.changes": ListFileChanges;
   "codon.readResult": CodonReadResult;
   "codon.readPrompt": CodonReadPrompt;
   "replay.view": ReplayView;
@@ -126,6 +127,7 @@ export interface Replies {
   "file.blame": BlamedFile;
   "file.why": LineStory;
   "file.pickaxe": TextHistory;
+  "file.changes": ChangesOfFile;
   "codon.readResult": ToolOutput;
   "codon.readPrompt": PromptText;
   "replay.view": PastView;
@@ -812,6 +814,40 @@ export interface ChangeAuthor {
   toolUseId?: string;
 }
 
+/** A change of a file. */
+export interface ChangeOfFile {
+  /** `initial`: it was there at the start, or the rig of a codon made it. */
+  by: "agent" | "initial" | "person";
+  /** The codon; null if none was running. */
+  codonId?: string;
+  /** The id of the exploration's attempt in which it was done. */
+  attempt?: string;
+  /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
+  call?: string;
+  /** The checkpoint that has the change. */
+  checkpointSha: string;
+  /** The run. */
+  runId?: string;
+  /** Of the call, or of the checkpoint. */
+  timestamp: string;
+  /** US dollars: the share of the call in its message's cost; null if it is not known. */
+  cost?: number;
+  /** The type of the agent that the hank names; null for the one that runs the model. */
+  agent?: string;
+  /** The model. */
+  model?: string;
+  /** The `seq` of the call's event; or of the last event before the checkpoint. */
+  eventSeq?: number;
+  /** The id of the call. */
+  toolUseId?: string;
+  /** The file's path then. */
+  path: string;
+  /** 0 if the file is not text. */
+  linesAdded: number;
+  /** The same for lines that are gone. */
+  linesRemoved: number;
+}
+
 /** A folder, and how many of its files changed. */
 export interface ChangedFolder {
   /** The folder that directly holds the files; empty for the top of the work tree. */
@@ -826,6 +862,14 @@ export interface ChangedPath {
   path: string;
   /** `created`, `modified` or `deleted`. */
   action: "created" | "deleted" | "modified";
+}
+
+/** The reply to `file.changes`. */
+export interface ChangesOfFile {
+  /** Newest first. */
+  changes: ChangeOfFile[];
+  /** Whether there are older ones, beyond the limit. */
+  hasMore?: boolean;
 }
 
 /** A shell command in the work tree whose exit code decides whether a codon succeeded. */
@@ -2925,6 +2969,16 @@ export interface ListCheckpoints {
   limit?: number;
   /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
+}
+
+/** List the changes of a file, through renames, with who made each. */
+export interface ListFileChanges {
+  /** The path, relative to the work tree. */
+  path: string;
+  /** The newest checkpoint to search, as in `file.blame`. */
+  at?: string;
+  /** Maximum number of changes. */
+  limit?: number;
 }
 
 /** A checkpoint in `checkpoint.list`: Hankweave's fields, then the fields of this server. */

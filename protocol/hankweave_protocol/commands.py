@@ -26,6 +26,7 @@ from hankweave_protocol.replies import (
     BisectionBegun,
     BlamedFile,
     BranchMade,
+    ChangeAuthor,
     CheckpointPage,
     CodonChosen,
     DiffPage,
@@ -392,6 +393,38 @@ class FilePickaxe(LookCommand[TextHistory], kw_only=True):
     """The newest checkpoint to search, as in `file.blame`."""
     everywhere: bool = False
     """Whether abandoned timelines are searched as well; excludes `at`."""
+    limit: Annotated[int, Meta(ge=1, le=MAX_CHANGES)] = MAX_CHANGES
+    """Maximum number of changes."""
+
+
+class ChangeOfFile(ChangeAuthor, kw_only=True, omit_defaults=False):
+    """A change of a file."""
+
+    path: str
+    """The file's path then."""
+    lines_added: int
+    """0 if the file is not text."""
+    lines_removed: int
+    """The same for lines that are gone."""
+
+
+class ChangesOfFile(Value, kw_only=True):
+    """The reply to `file.changes`."""
+
+    changes: tuple[ChangeOfFile, ...]
+    """Newest first."""
+    has_more: bool = False
+    """Whether there are older ones, beyond the limit."""
+
+
+class ListFileChanges(LookCommand[ChangesOfFile], kw_only=True):
+    """List the changes of a file, through renames, with who made each."""
+
+    TYPE: ClassVar[str] = "file.changes"
+    EXAMPLES: ClassVar[Examples] = ({"path": "src/records.py", "limit": 20},)
+    path: str
+    at: str | None = None
+    """The newest checkpoint to search, as in `file.blame`."""
     limit: Annotated[int, Meta(ge=1, le=MAX_CHANGES)] = MAX_CHANGES
     """Maximum number of changes."""
 

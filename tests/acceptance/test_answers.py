@@ -1,4 +1,4 @@
-"""Claims about `file.blame`, `file.why` and `file.pickaxe` on a running server."""
+"""Claims about `file.blame`, `file.why`, `file.changes` and `file.pickaxe` on a running server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy
+from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy, ListFileChanges
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
 
-@pytest.mark.command("file.blame", "file.why", "file.pickaxe")
+@pytest.mark.command("file.blame", "file.changes", "file.why", "file.pickaxe")
 async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Path) -> None:
     """The answers name codon, call and checkpoint; what does not exist is refused at its place."""
     hank = write_hank(
@@ -43,6 +43,14 @@ async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Pat
         assert (story.text, story.author.codon_id) == ("one", "one")
         assert "+one" in story.patch
         assert [each.codon_id for each in story.later] == ["two"]
+
+        listed = (await client.send(ListFileChanges(path="a.txt"))).changes
+        assert [(each.codon_id, each.lines_added, each.lines_removed) for each in listed] == [
+            ("two", 1, 1),
+            ("one", 2, 0),
+        ]
+        last = await client.send(ListFileChanges(path="a.txt", limit=1))
+        assert (last.changes, last.has_more) == (listed[:1], True)
 
         history = await client.send(FilePickaxe(text="second"))
         (change,) = history.changes

@@ -1,4 +1,4 @@
-"""Claims about `blame`, `why`, `pickaxe` and `bisect` on real executions, without a server."""
+"""Claims about `blame`, `why`, `changes`, `pickaxe` and `bisect`, without a server."""
 
 from __future__ import annotations
 
@@ -129,6 +129,26 @@ def test_why_refuses_what_is_no_line(execution: Path) -> None:
         done = hankweave("why", place, "-e", execution)
         assert done.returncode in (2, 66)
         assert message in done.stderr
+
+
+def test_changes_of_a_file_are_listed_through_its_names(execution: Path) -> None:
+    """Each names its author, and the path that the file had then."""
+    rows = printed("changes", "src/b.py", "-e", execution)
+    found = [(row["by"], row["path"], row["linesAdded"], row["linesRemoved"]) for row in rows]
+    assert found == [
+        ("person", "src/b.py", 1, 0),
+        ("agent", "src/b.py", 1, 0),
+        ("agent", "src/a.py", 1, 0),
+        ("agent", "src/a.py", 2, 0),
+    ]
+    assert printed("changes", "src/b.py", "-n", "1", "-e", execution) == rows[:1]
+    done = hankweave("changes", "src/b.py", "-n", "2", "-e", execution)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert "older ones" in done.stderr
+    done = hankweave("changes", "src/none.py", "-e", execution)
+    assert done.returncode != 0
+    assert "has no file src/none.py" in done.stderr
 
 
 def test_pickaxe_finds_where_a_text_came(execution: Path) -> None:

@@ -52,6 +52,7 @@ READING = (
     ("why", "b.txt:1"),
     ("blame", "b.txt"),
     ("pickaxe", "two"),
+    ("changes", "b.txt"),
     ("history",),
 )
 

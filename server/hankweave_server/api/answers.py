@@ -6,19 +6,29 @@ Viewers may send them, also during a rollback.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy
+from hankweave_protocol.commands import (
+    ChangeOfFile,
+    ChangesOfFile,
+    FileBlame,
+    FilePickaxe,
+    FileWhy,
+    ListFileChanges,
+)
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.replies import BlamedFile, LineStory, TextHistory
-from hankweave_server.answers.history import ReadHistory, file_history
+from hankweave_protocol.replies import BlamedFile, ChangeAuthor, LineStory, TextHistory
+from hankweave_server.answers.authors import authors_of
+from hankweave_server.answers.blame import FileVersion
+from hankweave_server.answers.history import FileHistory, ReadHistory, file_history
 from hankweave_server.answers.stories import blame_of, changes_of, story_of
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
@@ -26,6 +36,7 @@ from hankweave_server.api.lookup import CheckpointLookup, Sources, the_path
 from hankweave_server.domain import targets
 from hankweave_server.ledger.moments import open_for_search
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.names import shown
 
 T = TypeVar("T")
 
@@ -71,6 +82,22 @@ class Answers:
 
         story = await self._answer(answer)
         return msgspec.structs.replace(story, prompt=None) if request.caller.is_agent else story
+
+    @handles(ListFileChanges)
+    async def changes(self, command: ListFileChanges) -> ChangesOfFile:
+        """Return the changes of a file, newest first."""
+        path = the_path(command.path, at="$.data.path")
+
+        def answer(past: ReadHistory) -> ChangesOfFile:
+            sha = self._named(past, command.at)
+            newest = past.files.file_at(sha, _of_file(past, sha, path))
+            found = list(islice(_versions(past.files, newest), command.limit + 1))
+            told = found[: command.limit]
+            authors = authors_of(past, ((each.sha, each.path) for each in told))
+            changes = (_change(past.files, each, authors[each.sha, each.path]) for each in told)
+            return ChangesOfFile(changes=tuple(changes), has_more=len(found) > len(told))
+
+        return await self._answer(answer)
 
     @handles(FilePickaxe)
     async def pickaxe(self, command: FilePickaxe) -> TextHistory:
@@ -124,6 +151,27 @@ class Answers:
             )
 
         return newest
+
+
+def _versions(files: FileHistory, newest: FileVersion) -> Iterator[FileVersion]:
+    """Yield the version that each change of a file has made, newest first."""
+    version = files.beginning(newest)
+    yield version
+    while origins := files.before(version):
+        version = files.beginning(origins[0])
+        yield version
+
+
+def _change(files: FileHistory, version: FileVersion, author: ChangeAuthor) -> ChangeOfFile:
+    origins, path = files.before(version), shown(version.path)
+    old = files.content(origins[0].blob) if origins else None
+    lines = files.repo.line_diff(path, old, files.content(version.blob), patch_wanted=False)
+    return ChangeOfFile(
+        **msgspec.structs.asdict(author),
+        path=path,
+        lines_added=lines.added,
+        lines_removed=lines.removed,
+    )
 
 
 def _of_file(past: ReadHistory, sha: Sha, meanings: tuple[bytes, ...]) -> bytes:
