@@ -150,7 +150,7 @@ async def test_a_plan_that_runs_is_estimated_from_the_one_before(tmp_path: Path)
         assert found["generatedAt"] <= eta["earliest"] <= eta["latest"]
         await _links_with_a_token_are_private(execution, tmp_path / "links.md")
         shown = await shell("status", "-v", "-e", execution)
-        assert re.search(r"\n  left        .* \(done between [0-9:]+ and [0-9:]+ UTC\)\n", shown)
+        assert re.search(r"\n  left        .* \(done at [0-9:]+ UTC\)\n", shown)
         assert "\n  forecast " not in shown
         server.kill()
 

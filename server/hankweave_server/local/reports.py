@@ -1,8 +1,8 @@
 """Read the report of an execution from its files, next to a running server or without one.
 
-The journal is read in pages of a few megabytes, and of most events only the type: a journal of a
-million events takes seconds, and no more memory than a short one. The state is state.json, with the
-rest of the journal on top of it.
+The journal is read in pages of a few megabytes, and only events that the report needs are decoded:
+a journal of a million events takes seconds, and no more memory than a short one. The state is
+state.json, with the rest of the journal on top of it.
 
 The time that a plan still takes also depends on earlier executions of the same hank: those in the
 folder of executions, and those beside this one. Of one that cannot be read, nothing is known.
@@ -10,12 +10,10 @@ folder of executions, and those beside this one. Of one that cannot be read, not
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-
-import msgspec
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
@@ -26,13 +24,14 @@ from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.execution_thread import run_named
-from hankweave_server.domain.reports.eta import Eta, Observed, eta, observed
+from hankweave_server.domain.reports.eta import NO_DURATIONS, Durations, Eta, durations_in, eta
 from hankweave_server.domain.reports.report import ExecutionReport, ReportFacts, report_of
 from hankweave_server.domain.reports.summary import SUMMED_UP, EventSummary
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import load_unchecked
-from hankweave_server.ledger.journal import Journal, JournalCorrupt, LongJournalLine
+from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.moments import saved_state, state_at_end
+from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.executions import executions_root
 from hankweave_server.local.journals import reading_journal
 from hankweave_server.local.living import living_server
@@ -50,9 +49,9 @@ MOST_EXAMINED = 300
 """Executions of which the metadata is read to find them."""
 
 _HEAD = 4 << 10
-_TYPE = re.compile(rb'"type":"([A-Za-z.]{1,64})"')
-_TRANSITION = StateTransition.TYPE
-_CREATED = f'"type":"{CheckpointCreated.TYPE}"'.encode()
+"""Bytes of a long event that are searched for its type."""
+
+_needed = of_types({*SUMMED_UP, CheckpointCreated.TYPE}).search
 
 
 def read_report(
@@ -121,13 +120,6 @@ def _run_of(state: State, given: str) -> RunId:
 # --- state and events -----------------------------------------------------------------------------
 
 
-class _Head(msgspec.Struct):
-    type: str
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
-
-
 def _events(journal: Journal) -> Iterator[Event]:
     """Yield the events that a report needs; raise JournalCorrupt for one that is damaged."""
     seq = 0
@@ -135,39 +127,26 @@ def _events(journal: Journal) -> Iterator[Event]:
         page = journal.page(seq, journal.last_seq, PAGE_BYTES)
         for line in page:
             seq += 1
+            head = line if isinstance(line, bytes) else line.read(0, _HEAD)
+            if not _needed(head):
+                continue
+
             try:
-                text = _needed(line)
-                if text is not None:
-                    yield codec.decode_event(text)
-            except (Refused, msgspec.MsgspecError) as error:
+                whole = line if isinstance(line, bytes) else line.read(0, line.size)
+                yield codec.decode_event(whole)
+            except Refused as error:
                 reason = f"the event cannot be read: {error}"
                 raise JournalCorrupt(journal.path, seq, reason) from error
 
 
-def _needed(line: bytes | LongJournalLine) -> bytes | None:
-    """Return a line whose event is needed; a long one is read only then."""
-    if isinstance(line, LongJournalLine):
-        head = line.read(0, _HEAD)
-        found = _TYPE.search(head)
-        kind = "" if found is None else found[1].decode()
-        is_needed = kind in SUMMED_UP or (kind == _TRANSITION and _CREATED in head)
-        return line.read(0, line.size) if is_needed else None
-
-    kind = _decode_head(line).type
-    is_needed = kind in SUMMED_UP or (kind == _TRANSITION and _CREATED in line)
-    return line if is_needed else None
-
-
 def _take(summary: EventSummary, event: Event) -> None:
-    if not isinstance(event.data, StateTransition):
-        summary.add(event)
-        return
-
-    match codec.decode_transition(event.data):
-        case CheckpointCreated(checkpoint=made):
-            summary.add_checkpoint(event, made)
+    match event.data:
+        case StateTransition(transition_type=CheckpointCreated.TYPE) as moved:
+            made = codec.decode_transition(moved)
+            assert isinstance(made, CheckpointCreated)
+            summary.add_checkpoint(event, made.checkpoint)
         case _:
-            pass  # The words occur in another transition.
+            summary.add(event)
 
 
 # --- the hank and its earlier executions ----------------------------------------------------------
@@ -181,28 +160,20 @@ def _hank_of(meta: ExecutionMeta | None) -> Hank | None:
     return load_unchecked(Path(meta.hank_path), meta.hank_hash)
 
 
-def _earlier(root: Path, meta: ExecutionMeta | None) -> Observed:
-    """Return what the newest other executions of the same hank have taken."""
+def _earlier(root: Path, meta: ExecutionMeta | None) -> Durations:
+    """Return what codons took in the newest other executions of the same hank."""
     if meta is None or (meta.hank_path is None and meta.hank_hash is None):
-        return Observed()
+        return NO_DURATIONS
 
-    return observed(_states_of_same_hank(root, meta))
-
-
-def _states_of_same_hank(root: Path, meta: ExecutionMeta) -> Iterator[State]:
-    count = 0
-    for place in _newest_first(root):
-        if _runs_same_hank(place, meta) and (state := saved_state(Layout.of_execution(place))):
-            yield state
-            count += 1
-            if count == MOST_EARLIER:
-                return
+    same = (place for place in _newest_first(root) if _runs_same_hank(place, meta))
+    states = (saved_state(Layout.of_execution(place)) for place in same)
+    return durations_in(islice(filter(None, states), MOST_EARLIER))
 
 
 def _newest_first(root: Path) -> list[Path]:
     """Return the executions that may be earlier ones, the last changed first."""
     own = root.resolve()
-    folders = dict.fromkeys((executions_root().resolve(), own.parent))
+    folders = {executions_root().resolve(), own.parent}
     places = {place for folder in folders for place in _executions_in(folder)} - {own}
     found = [(saved, place) for place in places if (saved := _last_saved(place)) is not None]
     return [place for _, place in sorted(found, reverse=True)[:MOST_EXAMINED]]

@@ -8,9 +8,17 @@ import msgspec
 import pytest
 
 from hankweave_protocol.hank import ContextExceededEnd, Hank, IterationLimit, Loop
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text, to_text
 from hankweave_protocol.replies import Forecast
-from hankweave_protocol.state import CodonExecution, CompletedCodon, PlanEntry, RunningCodon, State
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    PlanEntry,
+    ReusedResult,
+    RunningCodon,
+    State,
+)
 from hankweave_server.domain.budget.estimates import forecast
 from support.histories import MOMENT, a_codon, a_plan, a_run, completed, failed, running, sha
 from support.timelines import continued
@@ -35,10 +43,11 @@ def state_of(plan: tuple[PlanEntry, ...], *codons: CodonExecution) -> State:
     return State(runs=(run,), current_run_id=run.run_id, execution_plan=plan)
 
 
-def rounds(limit: int | None) -> Hank:
-    """Return a hank whose only step is a loop of reviews."""
+def rounds(limit: int | None, *names: str) -> Hank:
+    """Return a hank whose only step is a loop, of reviews unless it has other codons."""
     end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
-    return Hank(hank=(Loop(id="loop", name="L", terminate_on=end, codons=(a_codon("review"),)),))
+    codons = tuple(map(a_codon, names or ("review",)))
+    return Hank(hank=(Loop(id="loop", name="L", terminate_on=end, codons=codons),))
 
 
 def summed(found: Forecast | None) -> tuple[float | None, float | None, str] | None:
@@ -60,6 +69,10 @@ ANEW = replace(
         a_run("a", codons=(done("one", 10, 0.1), done("two", 20, 0.2))),
     ),
 )
+TAKEN_OVER = replace(
+    done("one", 0, 0.0),
+    reused=ReusedResult(run_id=a_run().run_id, codon_id=CodonId("one"), checkpoint_sha=sha(1)),
+)
 OTHER_MODEL = tuple(
     replace(each, codon=replace(each.codon, model=model))
     for each, model in zip(a_plan("one", "two"), ("sonnet", "opus"), strict=True)
@@ -80,6 +93,15 @@ OTHER_MODEL = tuple(
             rounds(6),
             (180, 1.5, "from 3 earlier rounds"),
             id="rounds-that-the-plan-has-not-yet",
+        ),
+        pytest.param(
+            state_of(
+                a_plan("draft#0", "review#0", "draft#1", "review#1"),
+                *(done("draft#0", 10, 0.1), done("review#0", 40, 0.2), done("draft#1", 10, 0.1)),
+            ),
+            rounds(3, "draft", "review"),
+            (90, 0.9, "from 2 earlier rounds"),
+            id="the-steps-of-the-last-round-that-are-done-come-again",
         ),
         pytest.param(
             state_of(LOOPED, *THREE),
@@ -109,6 +131,9 @@ OTHER_MODEL = tuple(
         pytest.param(state_of(OTHER_MODEL, done("one", 9, 0.1)), None, None, id="another-model"),
         pytest.param(state_of(a_plan("one"), works("one", 0.1)), None, None, id="nothing-known"),
         pytest.param(state_of(a_plan("one"), failed("one")), None, None, id="failures-say-nothing"),
+        pytest.param(
+            state_of(a_plan("one", "two"), TAKEN_OVER), None, None, id="a-result-was-taken-over"
+        ),
         pytest.param(state_of(a_plan("one"), done("one", 9, 0.1)), None, None, id="it-has-ended"),
     ],
 )

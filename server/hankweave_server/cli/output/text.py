@@ -302,17 +302,16 @@ def eta_text(eta: Eta | None) -> str:
         return missing if eta.shortest_ms < 1000 else f"at least {shortest}; {missing}"
 
     longest = span(eta.longest_ms / 1000)
-    if shortest == longest:
-        text = f"about {longest}"
-    else:
-        text = f"{shortest} to {longest}, probably {span(eta.likely_ms / 1000)}"
-
+    is_exact = shortest == longest
+    likely = span(eta.likely_ms / 1000)
+    text = f"about {likely}" if is_exact else f"{shortest} to {longest}, probably {likely}"
     if eta.earliest is None or eta.latest is None:
         return text
 
     is_one_day = date(eta.earliest) == date(eta.latest) == date(instants.to_text(datetime.now(UTC)))
     first, last = (clock, clock_with_zone) if is_one_day else (moment, moment)
-    return f"{text} (done between {first(eta.earliest)} and {last(eta.latest)})"
+    begin = "at" if is_exact else f"between {first(eta.earliest)} and"
+    return f"{text} (done {begin} {last(eta.latest)})"
 
 
 def moment(timestamp: str) -> str:

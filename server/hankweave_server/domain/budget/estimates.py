@@ -18,7 +18,7 @@ sums, but no steps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Literal, TypeAlias
@@ -98,10 +98,11 @@ def runs_again(
 def was_whole(codon: CodonExecution) -> bool:
     """Return whether an execution came to its own end, so that the next one will be similar.
 
-    Not if a failure, a person, a spent budget or the end of the server cut it short.
+    Not if a failure, a person, a spent budget or the end of the server cut it short, nor if its
+    result was taken over from another one.
     """
     match codon:
-        case CompletedCodon(claude_log_path=log):
+        case CompletedCodon(claude_log_path=log, reused=None):
             return bool(log)
         case SkippedCodon(condition=condition):
             return condition is not None
@@ -163,14 +164,15 @@ def forecast(state: State, now: datetime, hank: Hank | None = None) -> Forecast 
     if upcoming is None or upcoming not in places(plan):
         return None
 
-    rest = plan[places(plan)[upcoming] :]
+    first = places(plan)[upcoming]
+    rest = plan[first:]
     experience = _Experience(state)
-    expected = [experience.of(entry) for entry in rest]
-    left = [_left_of(each, entry, state, now) for each, entry in zip(expected, rest, strict=True)]
+    left = [_left_of(experience.of(entry), entry, state, now) for entry in rest]
     if all(each is None for each in left):
         return None
 
-    sums = (*left, *_rounds_to_come(expected, rest, hank))
+    more = rounds_to_come(plan, first, hank)
+    sums = (*left, *(_times(experience.of(entry), rounds) for _, entry, rounds in more))
     known = [each for each in sums if each is not None]
     is_known = len(known) == len(sums)
     paid = total_cost(state)
@@ -246,24 +248,29 @@ def _left_of(
     )
 
 
-def _rounds_to_come(
-    expected: Sequence[Spending | None], rest: Sequence[PlanEntry], hank: Hank | None
-) -> Iterable[Spending | None]:
-    """Yield what the rounds use that the plan does not contain yet; None if it is unknown."""
-    of_loops: dict[str, dict[str, Spending | None]] = {}
-    newest: dict[str, PlanEntry] = {}
-    for entry, each in zip(rest, expected, strict=True):
-        if entry.loop_context is not None:
-            newest[entry.loop_context.loop_id] = entry
-            of_loops.setdefault(entry.loop_context.loop_id, {})[entry.codon.id] = each
+def _times(spent: Spending | None, rounds: int | None) -> Spending | None:
+    if spent is None or rounds is None:
+        return None
 
-    for name, entry in newest.items():
-        loop = None if hank is None else loop_of(hank, entry)
-        if loop is None or not isinstance(loop.terminate_on, IterationLimit):
-            yield None
+    return Spending(spent.dollars * rounds, spent.seconds * rounds)
+
+
+def rounds_to_come(
+    plan: Sequence[PlanEntry], first: int, hank: Hank | None
+) -> Iterator[tuple[str, PlanEntry, int | None]]:
+    """Yield the loops that go on after entry `first` of the plan, with each step of a round.
+
+    The number is that of the rounds which the plan does not contain yet; None if it is unknown.
+    """
+    contexts = (entry.loop_context for entry in plan[first:])
+    newest = {each.loop_id: each.iteration for each in contexts if each is not None}
+    for entry in plan:
+        context = entry.loop_context
+        if context is None or newest.get(context.loop_id) != context.iteration:
             continue
 
-        assert entry.loop_context is not None, "it is in a loop"
-        rounds = loop.terminate_on.limit - 1 - entry.loop_context.iteration
-        for each in of_loops[name].values() if rounds > 0 else ():
-            yield None if each is None else Spending(each.dollars * rounds, each.seconds * rounds)
+        loop = None if hank is None else loop_of(hank, entry)
+        if loop is None or not isinstance(loop.terminate_on, IterationLimit):
+            yield context.loop_id, entry, None
+        elif (rounds := loop.terminate_on.limit - 1 - context.iteration) > 0:
+            yield context.loop_id, entry, rounds
