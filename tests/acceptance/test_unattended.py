@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 from pathlib import Path
@@ -69,6 +70,6 @@ async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
         assert await server.ended() == 0
 
     await hankweave(report)
-    assert "You&#x27;ve hit your usage limit." in Path(page).read_text()
+    assert "You've hit your usage limit." in html.unescape(Path(page).read_text())
     assert "waits for the end of a usage limit" in await hankweave(log)
     assert "completed" in await hankweave(runs)

@@ -1,12 +1,14 @@
 """`hankweave report`: what became of an execution, on one page.
 
-`document_of` decides what the page says; the renderers in `document` decide how it looks. The JSON
-is the report itself, with timestamps in UTC.
+`document_of` decides what the page says, and `document` how it looks. The JSON is the report
+itself, with timestamps in UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -36,8 +38,15 @@ from hankweave_server.cli.reports.document import (
     hand_over,
 )
 from hankweave_server.cli.shared import completions
+from hankweave_server.domain.reports.eta import Eta
 from hankweave_server.domain.reports.report import ExecutionReport
-from hankweave_server.domain.reports.rows import ReportedMoment, ReportedStep
+from hankweave_server.domain.reports.rows import (
+    ReportedFailure,
+    ReportedMoment,
+    ReportedRollback,
+    ReportedStep,
+    ReportedWait,
+)
 from hankweave_server.local.page_address import address_in_lock, viewer_token
 from hankweave_server.local.reports import read_report
 from hankweave_server.local.server_session import command
@@ -45,8 +54,6 @@ from hankweave_server.local.targeting import require_execution
 from hankweave_server.plain_text import counted
 
 Form: TypeAlias = Literal["markdown", "html", "json"]
-Linked: TypeAlias = Callable[[str, str], Anchor]
-"""Returns a text with a link to a part of the web page, such as `event=12`."""
 
 
 @click.command()
@@ -157,61 +164,208 @@ _TONES: dict[str, Tone] = {
 
 def document_of(found: ExecutionReport, token: str = "") -> Document:
     """Return the page of a report; `token` is the part of links that has a token."""
-
-    def linked(text: str, part: str) -> Anchor:
-        page = found.page
-        return Anchor(text, None if page is None else f"{page}#{part}{'&' * bool(token)}{token}")
-
-    sections = (
-        _failures(found, linked),
-        _steps(found, linked),
-        _waits(found, linked),
-        _retries(found, linked),
-        _edits(found, linked),
-        _rollbacks(found, linked),
-        _incidents(found, linked),
-        _files(found, linked),
-        _checkpoints(found, linked),
-        _runs(found),
-    )
+    page = _Page(found, token)
     name = Path(found.execution).name
     return Document(
         title=name if found.run_id is None else f"{name}, run {found.run_id}",
-        facts=_facts(found, linked),
-        sections=tuple(section for section in sections if section.table.rows),
+        facts=tuple((name, cell) for name, cell in page.facts() if cell != ""),
+        sections=tuple(section for section in page.sections() if section.table.rows),
         footer=f"Written at {moment(found.generated_at)} by Hankweave {__version__}.",
     )
 
 
-def _facts(found: ExecutionReport, linked: Linked) -> tuple[tuple[str, Cell], ...]:
-    is_over = found.eta is None and all(step.status != "not run" for step in found.steps)
-    has_rest = found.run_id is None and not (is_over and found.status not in ("running", "waiting"))
-    facts: list[tuple[str, Cell]] = [
-        ("Status", _status(found.status)),
-        ("Execution", found.execution),
-        ("Hank", found.hank or ""),
-        ("Server", _server(found, linked)),
-        ("Started", _moment(found.start_time)),
-        ("Ended", _moment(found.end_time)),
-        ("Duration", _duration(found)),
-        ("Time left", eta_text(found.eta) if has_rest and found.steps else ""),
-        ("Estimated from", _basis(found) if has_rest else ""),
-        ("Cost", _costs(found)),
-        ("Tokens", _tokens(found.tokens)),
-        ("Steps", _counted_steps(found)),
-    ]
-    return tuple((name, cell) for name, cell in facts if cell != "")
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The parts of the page of a report."""
+
+    report: ExecutionReport
+    token: str
+
+    def facts(self) -> Iterator[tuple[str, Cell]]:
+        found, eta = self.report, self.report.eta
+        is_over = eta is None and all(step.status != "not run" for step in found.steps)
+        is_going_on = found.status in ("running", "waiting")
+        has_rest = found.run_id is None and (is_going_on or not is_over)
+        yield "Status", _status(found.status)
+        yield "Execution", found.execution
+        yield "Hank", found.hank or ""
+        yield "Server", self._server()
+        yield "Started", _moment(found.start_time)
+        yield "Ended", _moment(found.end_time)
+        yield "Duration", _duration(found)
+        yield "Time left", eta_text(eta) if has_rest and found.steps else ""
+        yield "Estimated from", "" if eta is None or not has_rest else _basis(eta)
+        yield "Cost", _costs(found)
+        yield "Tokens", _tokens(found.tokens)
+        counts = Counter(step.status for step in found.steps)
+        yield "Steps", ", ".join(f"{count} {status}" for status, count in counts.items())
+
+    def sections(self) -> Iterator[Section]:
+        found, totals = self.report, self.report.totals
+        yield self._moments(
+            "Failures",
+            ("what", "message"),
+            ((each, (_failed(each), each.message)) for each in found.failures),
+            totals.failures,
+            "log",
+        )
+        columns = (
+            *("step", "status", "attempts", "time", "waited", "cost", "tokens in", "tokens out"),
+            *("file changes", "checks", "remark"),
+        )
+        steps = tuple(map(self._step, found.steps))
+        yield Section("Steps", Table(columns, steps, frozenset(columns[2:10])))
+        yield self._moments(
+            "Waits",
+            ("limit", "ended", "by", "message"),
+            ((each, (each.reason, *_end_of(each), each.message)) for each in found.waits),
+            totals.waits,
+            "events --type codon.waiting",
+        )
+        yield self._moments(
+            "Retries",
+            ("attempt", "because"),
+            ((at, (f"{at.attempt} of {at.max_attempts}", at.reason)) for at in found.retries),
+            totals.retries,
+            "events --type codon.retrying",
+        )
+        yield self._moments(
+            "Edits by people",
+            ("what", "path"),
+            ((each, (each.action, each.path)) for each in found.edits),
+            totals.edits,
+            "events --type file.updated --text person",
+        )
+        yield self._moments(
+            "Rollbacks",
+            ("what", "to", "files", "only", "reason"),
+            ((each, self._rollback(each)) for each in found.rollbacks),
+            totals.rollbacks,
+            "log",
+        )
+        yield self._moments(
+            "Incidents",
+            ("what",),
+            ((each, (_incident(each),)) for each in found.incidents),
+            totals.incidents,
+            "log",
+        )
+        yield self._files()
+        yield self._checkpoints()
+        yield _runs(found)
+
+    def _moments(
+        self,
+        title: str,
+        columns: tuple[str, ...],
+        listed: Iterable[tuple[ReportedMoment | Event, tuple[Cell, ...]]],
+        total: int,
+        words: str,
+    ) -> Section:
+        """Return a section on moments, each a row; `words` is the command that has all of them."""
+        rows = tuple(
+            (self._linked(moment(at.timestamp), f"event={at.seq}"), at.codon_id or "", *cells)
+            for at, cells in listed
+        )
+        note, left = "", total - len(rows)
+        if left > 0:
+            earlier = counted(left, "earlier one is", "earlier ones are")
+            note = f"{earlier} not listed; {self._command(words)} has all."
+
+        return Section(title, Table(("when", "codon", *columns), rows), note)
+
+    def _linked(self, text: str, part: str) -> Anchor:
+        """Return a text with a link to a part of the web page, such as `event=12`."""
+        page = self.report.page
+        token = f"&{self.token}" if self.token else ""
+        return Anchor(text, None if page is None else f"{page}#{part}{token}")
+
+    def _server(self) -> Cell:
+        if not self.report.has_server:
+            return "none is running"
+
+        return "running" if self.report.page is None else self._linked("open the page", "view=live")
+
+    def _commit(self, sha: Sha, text: str | None = None) -> Anchor:
+        return self._linked(text or sha[:12], f"checkpoint={sha}")
+
+    def _command(self, words: str) -> str:
+        return command(words, Path(self.report.execution))
+
+    def _rollback(self, done: ReportedRollback) -> tuple[Cell, ...]:
+        return (
+            "rollback" if done.direction == "back" else done.direction,
+            self._commit(done.checkpoint),
+            f"{done.added} added, {done.updated} updated, {done.removed} removed",
+            ", ".join(done.paths or ()),
+            done.reason or "",
+        )
+
+    def _step(self, step: ReportedStep) -> tuple[Cell, ...]:
+        tokens, source = step.tokens, step.reused
+        read = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
+        has_begun = step.start_time is not None
+        origin = "" if source is None else f"from run {source.run_id}, {source.checkpoint_sha[:8]}"
+        return (
+            step.codon_id
+            if step.checkpoint is None
+            else self._commit(step.checkpoint, step.codon_id),
+            _status("reused" if step.reused else step.status),
+            str(step.attempts) if step.attempts > 1 else "",
+            _took(step.duration_ms) if has_begun else "",
+            _took(step.waited_ms) if step.waited_ms else "",
+            _dollars(step.cost) if has_begun else "",
+            _number(read),
+            _number(tokens.output_tokens),
+            _number(step.file_changes),
+            f"{step.checks_passed}/{step.checks}" if step.checks else "",
+            step.error or step.condition or "; ".join(step.warnings) or origin,
+        )
+
+    def _files(self) -> Section:
+        found, totals = self.report.files, self.report.totals
+        rows = tuple(
+            (
+                self._linked(each.path, f"event={each.seq}"),
+                each.action,
+                ", ".join(each.by),
+                _number(each.changes),
+            )
+            for each in found
+        )
+        left, others = totals.files - len(rows), totals.other_file_changes
+        unlisted = counted(left, "more file is", "more files are")
+        unclear = counted(others, "more change of files is", "more changes of files are")
+        parts = (
+            f"{unlisted} not listed." if left > 0 else "",
+            f"{unclear} not told apart." if others else "",
+            f"{self._command('diff CHECKPOINT CHECKPOINT')} compares two checkpoints.",
+        )
+        table = Table(("path", "outcome", "by", "changes"), rows, frozenset({"changes"}))
+        return Section(f"Files: {totals.files:,} changed", table, " ".join(filter(None, parts)))
+
+    def _checkpoints(self) -> Section:
+        rows = tuple(
+            (
+                self._commit(each.sha),
+                moment(each.timestamp),
+                each.kind,
+                each.codon_id or "",
+                each.title,
+                "incomplete" if each.partial else "",
+            )
+            for each in self.report.checkpoints
+        )
+        kinds = sorted(self.report.totals.checkpoints.items())
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds)
+        kept = f"{self._command('checkpoints')} lists those that are kept."
+        note = f"In all: {counts}. {kept}" if counts else ""
+        columns = ("checkpoint", "when", "kind", "codon", "title", "remark")
+        return Section("Checkpoints", Table(columns, rows), note)
 
 
 def _status(status: str) -> Badge:
     return Badge(status, _TONES.get(status, "plain"))
-
-
-def _server(found: ExecutionReport, linked: Linked) -> Cell:
-    if not found.has_server:
-        return "none is running"
-
-    return "running" if found.page is None else linked("open the page", "view=live")
 
 
 def _moment(timestamp: str | None) -> str:
@@ -223,6 +377,14 @@ def _took(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds < 60_000 else span(milliseconds / 1000)
 
 
+def _dollars(cost: float) -> str:
+    return f"${cost:.4f}"
+
+
+def _number(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
 def _duration(found: ExecutionReport) -> str:
     if found.start_time is None:
         return ""
@@ -231,38 +393,25 @@ def _duration(found: ExecutionReport) -> str:
     return f"{_took(found.duration_ms)}: {_took(found.worked_ms)} of work{waited}"
 
 
-def _basis(found: ExecutionReport) -> str:
+def _basis(eta: Eta) -> str:
     """Return what the estimate comes from."""
-    eta = found.eta
-    if eta is None:
-        return ""
-
-    parts = [
-        f"{counted(count, 'execution')} of codons {where}"
-        for count, where in (
-            (eta.durations, "in this execution"),
-            (eta.earlier_durations, "in earlier executions of the hank"),
-        )
-        if count
-    ]
-    return " and ".join(parts)
-
-
-def _dollars(cost: float) -> str:
-    return f"${cost:.4f}"
+    parts = (
+        (eta.durations, "in this execution"),
+        (eta.earlier_durations, "in earlier executions of the hank"),
+    )
+    return " and ".join(
+        f"{counted(count, 'execution')} of codons {where}" for count, where in parts if count
+    )
 
 
 def _costs(found: ExecutionReport) -> str:
-    parts = [
-        f"{_dollars(cost)} {what}"
-        for cost, what in (
-            (found.sentinel_cost, "of it for sentinels"),
-            (found.abandoned_cost, "of it for work that rollbacks discarded"),
-            (found.attempts_cost, "of it for attempts that were not adopted"),
-        )
-        if cost > 0
-    ]
-    return ", ".join((_dollars(found.cost), *parts))
+    parts = (
+        (found.sentinel_cost, "sentinels"),
+        (found.abandoned_cost, "work that rollbacks discarded"),
+        (found.attempts_cost, "attempts that were not adopted"),
+    )
+    shares = (f"{_dollars(cost)} of it for {what}" for cost, what in parts if cost > 0)
+    return ", ".join((_dollars(found.cost), *shares))
 
 
 def _tokens(tokens: Tokens) -> str:
@@ -271,159 +420,15 @@ def _tokens(tokens: Tokens) -> str:
     return f"{read}, {cached:,} cached" if cached else read
 
 
-def _counted_steps(found: ExecutionReport) -> str:
-    counts: dict[str, int] = {}
-    for step in found.steps:
-        counts[step.status] = counts.get(step.status, 0) + 1
-
-    return ", ".join(f"{count} {status}" for status, count in counts.items())
+def _failed(failure: ReportedFailure) -> Badge:
+    return Badge(failure.what, "warning" if failure.ignored else "bad")
 
 
-# --- sections -------------------------------------------------------------------------------------
-
-
-def _steps(found: ExecutionReport, linked: Linked) -> Section:
-    columns = (
-        *("step", "status", "attempts", "time", "waited", "cost", "tokens in", "tokens out"),
-        *("file changes", "checks", "remark"),
-    )
-    numbers = frozenset(columns[2:10])
-    rows = tuple(_step(step, linked) for step in found.steps)
-    return Section("Steps", Table(columns, rows, numbers))
-
-
-def _source(step: ReportedStep) -> str:
-    """Return where a reused result comes from."""
-    source = step.reused
-    return "" if source is None else f"from run {source.run_id}, {source.checkpoint_sha[:8]}"
-
-
-def _step(step: ReportedStep, linked: Linked) -> tuple[Cell, ...]:
-    tokens = step.tokens
-    read = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
-    has_begun = step.start_time is not None
-    remark = step.error or step.condition or "; ".join(step.warnings) or _source(step)
-    return (
-        step.codon_id
-        if step.checkpoint is None
-        else _commit(linked, step.checkpoint, step.codon_id),
-        _status("reused" if step.reused else step.status),
-        str(step.attempts) if step.attempts > 1 else "",
-        _took(step.duration_ms) if has_begun else "",
-        _took(step.waited_ms) if step.waited_ms else "",
-        _dollars(step.cost) if has_begun else "",
-        f"{read:,}" if read else "",
-        f"{tokens.output_tokens:,}" if tokens.output_tokens else "",
-        f"{step.file_changes:,}" if step.file_changes else "",
-        f"{step.checks_passed}/{step.checks}" if step.checks else "",
-        remark,
-    )
-
-
-def _commit(linked: Linked, sha: Sha, text: str | None = None) -> Anchor:
-    return linked(text or sha[:12], f"checkpoint={sha}")
-
-
-def _event(linked: Linked, at: ReportedMoment) -> Anchor:
-    return linked(moment(at.timestamp), f"event={at.seq}")
-
-
-def _more(found: ExecutionReport, total: int, listed: Sequence[object], words: str) -> str:
-    """Return a note about older entries that are not listed, and the command that lists them."""
-    left = total - len(listed)
-    if left <= 0:
-        return ""
-
-    earlier = counted(left, "earlier one is", "earlier ones are")
-    return f"{earlier} not listed; {command(words, Path(found.execution))} has all."
-
-
-def _failures(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            _event(linked, each),
-            each.codon_id or "",
-            Badge(each.what, "warning" if each.ignored else "bad"),
-            each.message,
-        )
-        for each in found.failures
-    )
-    note = _more(found, found.totals.failures, rows, "log")
-    return Section("Failures", Table(("when", "codon", "what", "message"), rows), note)
-
-
-def _waits(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            _event(linked, each),
-            each.codon_id or "",
-            each.reason,
-            _moment(each.ended) or f"lasts until {moment(each.until)}",
-            {"command": "a person", "other": "another execution", None: ""}.get(
-                each.by, each.by or ""
-            ),
-            each.message,
-        )
-        for each in found.waits
-    )
-    note = _more(found, found.totals.waits, rows, "events --type codon.waiting")
-    columns = ("since", "codon", "limit", "ended", "by", "message")
-    return Section("Waits", Table(columns, rows), note)
-
-
-def _retries(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            _event(linked, each),
-            each.codon_id or "",
-            f"{each.attempt} of {each.max_attempts}",
-            each.reason,
-        )
-        for each in found.retries
-    )
-    note = _more(found, found.totals.retries, rows, "events --type codon.retrying")
-    return Section("Retries", Table(("when", "codon", "attempt", "because"), rows), note)
-
-
-def _edits(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (_event(linked, each), each.action, each.path, each.codon_id or "") for each in found.edits
-    )
-    where = "events --type file.updated --text person"
-    note = _more(found, found.totals.edits, rows, where)
-    return Section("Edits by people", Table(("when", "what", "path", "during"), rows), note)
-
-
-def _rollbacks(found: ExecutionReport, linked: Linked) -> Section:
-    words = {"back": "rollback", "undo": "undo", "redo": "redo", "retry": "retry"}
-    rows = tuple(
-        (
-            _event(linked, each),
-            words[each.direction],
-            _commit(linked, each.checkpoint),
-            each.codon_id or "",
-            f"{each.added} added, {each.updated} updated, {each.removed} removed",
-            ", ".join(each.paths or ()),
-            each.reason or "",
-        )
-        for each in found.rollbacks
-    )
-    note = _more(found, found.totals.rollbacks, rows, "log")
-    columns = ("when", "what", "to", "codon", "files", "only", "reason")
-    return Section("Rollbacks", Table(columns, rows), note)
-
-
-def _incidents(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            linked(moment(each.timestamp), f"event={each.seq}"),
-            each.codon_id or "",
-            _incident(each),
-        )
-        for each in found.incidents
-    )
-    note = _more(found, found.totals.incidents, rows, "log")
-    return Section("Incidents", Table(("when", "codon", "what"), rows), note)
+def _end_of(wait: ReportedWait) -> tuple[str, str]:
+    """Return when a wait has ended or will, and by what."""
+    words = {"command": "a person", "other": "another execution"}
+    ended = f"lasts until {moment(wait.until)}" if wait.ended is None else moment(wait.ended)
+    return ended, words.get(wait.by or "", wait.by or "")
 
 
 def _incident(event: Event) -> str:
@@ -436,47 +441,6 @@ def _incident(event: Event) -> str:
         case data:
             line = event_line(data)
             return event.type if line is None else line.text
-
-
-def _files(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            linked(each.path, f"event={each.seq}"),
-            each.action,
-            ", ".join(each.by),
-            f"{each.changes:,}",
-        )
-        for each in found.files
-    )
-    left, others = found.totals.files - len(rows), found.totals.other_file_changes
-    unlisted = counted(left, "more file is", "more files are")
-    unclear = counted(others, "more change of files is", "more changes of files are")
-    parts = [f"{unlisted} not listed." if left > 0 else ""]
-    parts += [f"{unclear} not told apart." if others else ""]
-    compare = command("diff CHECKPOINT CHECKPOINT", Path(found.execution))
-    note = " ".join((*filter(None, parts), f"{compare} compares two checkpoints."))
-    table = Table(("path", "outcome", "by", "changes"), rows, frozenset({"changes"}))
-    return Section(f"Files: {found.totals.files:,} changed", table, note)
-
-
-def _checkpoints(found: ExecutionReport, linked: Linked) -> Section:
-    rows = tuple(
-        (
-            _commit(linked, each.sha),
-            moment(each.timestamp),
-            each.kind,
-            each.codon_id or "",
-            each.title,
-            "incomplete" if each.partial else "",
-        )
-        for each in found.checkpoints
-    )
-    kinds = found.totals.checkpoints
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    all_kept = command("checkpoints", Path(found.execution))
-    note = f"In all: {counts}. {all_kept} lists those that are kept." if counts else ""
-    columns = ("checkpoint", "when", "kind", "codon", "title", "remark")
-    return Section("Checkpoints", Table(columns, rows), note)
 
 
 def _runs(found: ExecutionReport) -> Section:

@@ -258,35 +258,26 @@ class _Steps:
 
     def of_plan(self) -> tuple[ReportedStep, ...]:
         """Return a row for each entry of the plan, and for what was done outside of it."""
-        on_thread: dict[CodonId, list[CodonExecution]] = {}
-        for entry in thread(self.state):
-            on_thread.setdefault(entry.codon.codon_id, []).append(entry.codon)
-
+        on_thread = _by_name(entry.codon for entry in thread(self.state))
         known = {id(codon) for codons in on_thread.values() for codon in codons}
-        before: dict[CodonId, list[CodonExecution]] = {}
-        for each in counted(self.state):
-            if id(each.codon) not in known:
-                before.setdefault(each.codon.codon_id, []).append(each.codon)
-
+        replaced = _by_name(
+            each.codon for each in counted(self.state) if id(each.codon) not in known
+        )
         planned = (entry.codon_id for entry in self.state.execution_plan)
-        names = dict.fromkeys((*planned, *on_thread, *before))
+        names = dict.fromkeys((*planned, *on_thread, *replaced))
         return tuple(
-            self._row(name, on_thread.get(name, []), before.get(name, [])) for name in names
+            self._row(name, on_thread.get(name, []), replaced.get(name, [])) for name in names
         )
 
     def of_run(self, run: Run) -> tuple[ReportedStep, ...]:
         """Return a row for each codon of a run, with all of its attempts."""
-        codons: dict[CodonId, list[CodonExecution]] = {}
-        for codon in run.codons:
-            codons.setdefault(codon.codon_id, []).append(codon)
-
-        return tuple(self._row(name, found, []) for name, found in codons.items())
+        return tuple(self._row(name, found, []) for name, found in _by_name(run.codons).items())
 
     def _row(
-        self, name: CodonId, counting: list[CodonExecution], failed: list[CodonExecution]
+        self, name: CodonId, counting: list[CodonExecution], replaced: list[CodonExecution]
     ) -> ReportedStep:
-        """Return the row of a step; `failed` are attempts that were replaced."""
-        result, everything = step_of(name, counting), [*failed, *counting]
+        """Return the row of a step; `replaced` are failed attempts, each followed by another."""
+        result, everything = step_of(name, counting), [*replaced, *counting]
         newest = counting[-1] if counting else None
         checks = self.summary.checks.get(name, []) if counting else []
         has_ended = newest is not None and end_state(newest)
@@ -333,6 +324,14 @@ class _Steps:
 
         lasted = _between(codon.start_time, to_text(self.facts.now))
         return max(0, lasted - self.waited_ms(codon))
+
+
+def _by_name(codons: Iterable[CodonExecution]) -> dict[CodonId, list[CodonExecution]]:
+    found: dict[CodonId, list[CodonExecution]] = {}
+    for codon in codons:
+        found.setdefault(codon.codon_id, []).append(codon)
+
+    return found
 
 
 def _steps_of(state: State, summary: EventSummary, facts: ReportFacts) -> _Steps:
@@ -383,7 +382,7 @@ def _totals(summary: EventSummary) -> ReportTotalCounts:
         files=sum(file.outcome is not None for file in summary.files.values()),
         other_file_changes=summary.other_file_changes,
         retries=summary.retries.count,
-        waits=summary.waits.count + summary.open_waits,
+        waits=summary.waits.count + len(summary.open_waits),
         failures=summary.failures.count,
         edits=summary.edits.count,
         checkpoints=dict(summary.checkpoint_kinds),

@@ -13,6 +13,9 @@ from hankweave_server.domain.timelines import Reason
 
 FileAction = Literal["created", "modified", "deleted"]
 Author = Literal["agent", "rig", "person", "rollback", "archive"]
+FailedPart = Literal["codon", "rig", "check", "rollback", "sentinel", "server"]
+WaitEnd = Literal["time", "command", "other", "ended"]
+"""`ended`: the codon ended during the wait."""
 
 
 class ReportRow(Value, kw_only=True, omit_defaults=False):
@@ -91,13 +94,12 @@ class ReportedWait(ReportedMoment, kw_only=True, omit_defaults=False):
     until: str
     ended: str | None
     """Null while it lasts."""
-    by: Literal["time", "command", "other", "ended"] | None
-    """`ended`: the codon ended during the wait."""
+    by: WaitEnd | None
     message: str
 
 
 class ReportedFailure(ReportedMoment, kw_only=True, omit_defaults=False):
-    what: Literal["codon", "rig", "check", "rollback", "sentinel", "server"]
+    what: FailedPart
     message: str
     ignored: bool
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 import msgspec
 
 from hankweave_protocol import events
-from hankweave_protocol.events import Event, EventData
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.events import Event
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport, TouchedFile
 from hankweave_protocol.shapes import Value
 from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.reports.rows import (
     Author,
+    FailedPart,
     FileAction,
     ReportedCheckpoint,
     ReportedEdit,
@@ -29,6 +30,7 @@ from hankweave_server.domain.reports.rows import (
     ReportedRetry,
     ReportedRollback,
     ReportedWait,
+    WaitEnd,
 )
 
 MOST = 200
@@ -60,6 +62,7 @@ _INCIDENTS = (
     events.JournalRepaired,
     events.ServerDegraded,
     events.ServerResumed,
+    events.ServerStarted,
     events.StateRecovered,
     events.StoreRepaired,
 )
@@ -79,7 +82,6 @@ _OTHERS = (
     events.RollbackCompleted,
     events.RollbackFailed,
     events.SentinelError,
-    events.ServerStarted,
 )
 SUMMED_UP = frozenset(each.TYPE for each in (*_INCIDENTS, *_OTHERS))
 """The types of events that `EventSummary` uses; of transitions, it uses those with a checkpoint."""
@@ -139,32 +141,52 @@ class EventSummary:
     checkpoint_kinds: Counter[str] = field(default_factory=Counter)
     rollbacks: _Newest[ReportedRollback] = field(default_factory=_Newest)
     incidents: _Newest[Event] = field(default_factory=_Newest)
-    _open_waits: dict[CodonId, ReportedWait] = field(default_factory=dict)
+    open_waits: dict[CodonId, ReportedWait] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Take the next event, oldest first; events of other runs are left out."""
         if self.run_id is not None and event.run_id != self.run_id:
             return
 
-        data = event.data
-        match data:
+        match data := event.data:
             case events.FileUpdated(path=path, action=action, source=source, codon_id=codon):
                 self._change(event, codon, _AUTHORS[source.kind], path, action)
-            case events.FilesChanged(source=source, codon_id=codon):
-                for each in data.paths:
-                    self._change(event, codon, _AUTHORS[source.kind], each.path, each.action)
-
-                self._change_others(codon, data, is_edit=source.kind == "person")
-            case events.ServerStarted(previous_pid=int()):
-                self.incidents.add(event)
+            case events.FilesChanged():
+                self._burst(event, data)
             case events.CheckpointPruned(checkpoints=shas):
-                self._prune(frozenset(shas))
+                left = [each for each in self.checkpoints.entries if each.sha not in shas]
+                self.checkpoints.entries = deque(left, maxlen=MOST)
             case events.CheckpointRollback() | events.RollbackCompleted():
                 self._roll_back(event, data)
+            case events.CodonStartedEvent(codon_id=codon):
+                self.checks.pop(codon, None)
+            case events.CheckCompleted(codon_id=codon, passed=passed):
+                self.checks.setdefault(codon, []).append(passed)
+                if not passed:
+                    self._fail(event, "check", data.message or data.command, ignored=data.ignored)
+            case events.CodonRetrying():
+                self._retry(event, data)
+            case events.CodonWaiting():
+                self._wait(event, data)
+            case events.CodonResumed(codon_id=codon, by=by):
+                self._end_wait(codon, event, by)
+            case events.CodonCompletedEvent(codon_id=codon, failure_reason=reason):
+                self._end_wait(codon, event, "ended")
+                if not (data.success or data.skipped or was_stopped(reason)):
+                    message = "" if reason is None else reason.message or reason.type
+                    self._fail(event, "codon", message, ignored=bool(data.failure_ignored))
+            case events.RigSetupFailed(message=message, failure_type=kind, ignored=ignored):
+                self._fail(event, "rig", message or kind, ignored=ignored)
+            case events.RollbackFailed(message=message):
+                self._fail(event, "rollback", message)
+            case events.SentinelError(sentinel_id=sentinel, message=message, retriable=retriable):
+                self._fail(event, "sentinel", f"{sentinel}: {message}", ignored=retriable)
+            case events.ErrorEvent(message=message, severity=severity):
+                self._fail(event, "server", message, ignored=severity == "warning")
+            case events.ServerStarted(previous_pid=None):
+                pass  # A crash of the server before it is an incident, and not its start.
             case _ if isinstance(data, _INCIDENTS):
                 self.incidents.add(event)
-            case _:
-                self._of_codon(event, data)
 
     def add_checkpoint(self, event: Event, made: CheckpointRecord) -> None:
         """Take a checkpoint, from its transition."""
@@ -184,42 +206,9 @@ class EventSummary:
                 )
             )
 
-    @property
-    def open_waits(self) -> int:
-        """The number of waits that last."""
-        return len(self._open_waits)
-
     def all_waits(self) -> Iterator[ReportedWait]:
         """Yield the newest waits; those that last come last."""
-        yield from (*self.waits.entries, *self._open_waits.values())
-
-    def _of_codon(self, event: Event, data: EventData) -> None:
-        match data:
-            case events.CodonStartedEvent(codon_id=codon):
-                self.checks.pop(codon, None)
-            case events.CheckCompleted(codon_id=codon, passed=passed):
-                self.checks.setdefault(codon, []).append(passed)
-            case events.CodonRetrying(codon_id=codon, failure_reason=reason):
-                self.retries.add(
-                    ReportedRetry(
-                        **_moment(event, codon),
-                        attempt=data.attempt,
-                        max_attempts=data.max_attempts,
-                        reason=reason.message or reason.type,
-                    )
-                )
-            case events.CodonWaiting(codon_id=codon):
-                self._wait(event, data)
-            case events.CodonResumed(codon_id=codon, by=by):
-                self._end_wait(codon, event, by)
-            case events.CodonCompletedEvent(codon_id=codon):
-                self._end_wait(codon, event, "ended")
-            case _:
-                pass
-
-        failure = _failure(event, data)
-        if failure is not None:
-            self.failures.add(failure)
+        yield from (*self.waits.entries, *self.open_waits.values())
 
     def _change(
         self, event: Event, codon: CodonId | None, by: Author, path: str, action: FileAction
@@ -242,19 +231,17 @@ class EventSummary:
         file.changes += 1
         file.by[by] = None
 
-    def _change_others(
-        self, codon: CodonId | None, burst: events.FilesChanged, *, is_edit: bool
-    ) -> None:
-        """Count the files of a burst that it does not name."""
+    def _burst(self, event: Event, burst: events.FilesChanged) -> None:
+        """Take the changes that a burst names, and count the others."""
+        author, codon = _AUTHORS[burst.source.kind], burst.codon_id
+        for each in burst.paths:
+            self._change(event, codon, author, each.path, each.action)
+
         unnamed = burst.total - len(burst.paths)
         self.other_file_changes += unnamed
-        self.edits.count += unnamed * is_edit
+        self.edits.count += unnamed * (author == "person")
         if codon is not None:
             self.file_changes[codon] += unnamed
-
-    def _prune(self, shas: frozenset[Sha]) -> None:
-        left = [each for each in self.checkpoints.entries if each.sha not in shas]
-        self.checkpoints.entries = deque(left, maxlen=MOST)
 
     def _roll_back(
         self, event: Event, data: events.CheckpointRollback | events.RollbackCompleted
@@ -271,43 +258,46 @@ class EventSummary:
         if data.direction == "retry":
             return
 
-        added, updated, removed = _counts(report)
+        counts = None if report is None else report.counts
         self.rollbacks.add(
             ReportedRollback(
                 **_moment(event, None if report is None else report.target.codon_id),
                 direction=data.direction,
                 checkpoint=data.checkpoint,
                 paths=None if isinstance(data, events.RollbackCompleted) else data.paths,
-                added=added,
-                updated=updated,
-                removed=removed,
+                added=0 if counts is None else counts.added,
+                updated=0 if counts is None else counts.updated,
+                removed=0 if counts is None else counts.removed,
                 reason=data.reason,
             )
         )
 
     def _restore(self, event: Event, report: RollbackReport) -> None:
         """Take the changes of a rollback, of which there are no events."""
-        lists: tuple[tuple[tuple[TouchedFile, ...], FileAction], ...] = (
-            (report.added, "created"),
-            (report.updated, "modified"),
-            (report.removed, "deleted"),
+        lists: tuple[tuple[tuple[TouchedFile, ...], FileAction, int], ...] = (
+            (report.added, "created", report.counts.added),
+            (report.updated, "modified", report.counts.updated),
+            (report.removed, "deleted", report.counts.removed),
         )
-        for files, action in lists:
+        for files, action, count in lists:
+            self.other_file_changes += count - len(files)
             for file in files:
                 self._change(event, None, "rollback", file.path, action)
 
-        named = sum(len(files) for files, _ in lists)
-        self.other_file_changes += sum(_counts(report)) - named
+    def _retry(self, event: Event, data: events.CodonRetrying) -> None:
+        reason = data.failure_reason
+        self.retries.add(
+            ReportedRetry(
+                **_moment(event, data.codon_id),
+                attempt=data.attempt,
+                max_attempts=data.max_attempts,
+                reason=reason.message or reason.type,
+            )
+        )
 
     def _wait(self, event: Event, data: events.CodonWaiting) -> None:
         """Begin a wait; the same one may be told again with another end."""
-        known = self._open_waits.get(data.codon_id)
-        if known is not None:
-            longer = msgspec.structs.replace(known, until=data.until)
-            self._open_waits[data.codon_id] = longer
-            return
-
-        self._open_waits[data.codon_id] = ReportedWait(
+        known = self.open_waits.get(data.codon_id) or ReportedWait(
             **_moment(event, data.codon_id),
             reason=data.reason,
             until=data.until,
@@ -315,13 +305,17 @@ class EventSummary:
             by=None,
             message=data.message,
         )
+        self.open_waits[data.codon_id] = msgspec.structs.replace(known, until=data.until)
 
-    def _end_wait(
-        self, codon: CodonId, event: Event, by: Literal["time", "command", "other", "ended"]
-    ) -> None:
-        wait = self._open_waits.pop(codon, None)
+    def _end_wait(self, codon: CodonId, event: Event, by: WaitEnd) -> None:
+        wait = self.open_waits.pop(codon, None)
         if wait is not None:
             self.waits.add(msgspec.structs.replace(wait, ended=event.timestamp, by=by))
+
+    def _fail(self, event: Event, what: FailedPart, message: str, *, ignored: bool = False) -> None:
+        moment = _moment(event, getattr(event.data, "codon_id", None))
+        failure = ReportedFailure(**moment, what=what, message=message, ignored=ignored)
+        self.failures.add(failure)
 
 
 class _MomentFields(TypedDict):
@@ -334,45 +328,3 @@ class _MomentFields(TypedDict):
 
 def _moment(event: Event, codon: CodonId | None) -> _MomentFields:
     return {"seq": event.seq, "timestamp": event.timestamp, "codon_id": codon or event.codon_id}
-
-
-def _counts(report: RollbackReport | None) -> tuple[int, int, int]:
-    if report is None:
-        return 0, 0, 0
-
-    counts = report.counts
-    return counts.added, counts.updated, counts.removed
-
-
-def _failure(event: Event, data: EventData) -> ReportedFailure | None:
-    """Return what failed, if an event is about that."""
-    match data:
-        case events.CodonCompletedEvent(success=False, skipped=None, failure_reason=reason):
-            if was_stopped(reason):
-                return None
-
-            message = "" if reason is None else reason.message or reason.type
-            return _failed(event, "codon", message, ignored=bool(data.failure_ignored))
-        case events.RigSetupFailed(message=message, failure_type=kind):
-            return _failed(event, "rig", message or kind, ignored=data.ignored)
-        case events.CheckCompleted(passed=False, command=command, message=message):
-            return _failed(event, "check", message or command, ignored=data.ignored)
-        case events.RollbackFailed(message=message):
-            return _failed(event, "rollback", message)
-        case events.SentinelError(sentinel_id=sentinel, message=message):
-            return _failed(event, "sentinel", f"{sentinel}: {message}", ignored=data.retriable)
-        case events.ErrorEvent(message=message, severity=severity):
-            return _failed(event, "server", message, ignored=severity == "warning")
-        case _:
-            return None
-
-
-def _failed(
-    event: Event,
-    what: Literal["codon", "rig", "check", "rollback", "sentinel", "server"],
-    message: str,
-    *,
-    ignored: bool = False,
-) -> ReportedFailure:
-    moment = _moment(event, getattr(event.data, "codon_id", None))
-    return ReportedFailure(**moment, what=what, message=message, ignored=ignored)
