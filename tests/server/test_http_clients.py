@@ -23,7 +23,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed
 from hankweave_server import bounded_requests, notify
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.notifications import Notification
-from hankweave_server.domain.tracing.spans import FinishedSpan
+from hankweave_server.domain.tracing.spans import Span
 from hankweave_server.notify import SECRET, NotificationEnvelope, Undelivered, attempt, destinations
 from hankweave_server.sentinels.providers import transport
 from hankweave_server.sentinels.providers.base import CallFailed, Message, ModelCall
@@ -160,7 +160,7 @@ def export(rude: Rude, monkeypatch: pytest.MonkeyPatch) -> str:
     )
     exporter = open_exporter(Wanted(traces=True, metrics=False, with_content=False), "tonight")
     exporter.open_log()
-    exporter.send(FinishedSpan("one", 1, 2, None, 1, 2, {}))
+    exporter.send(Span("one", 1, 2, None, 1, {}).ended(2))
     exporter.close(within=LIMIT)
     return "\n".join(told)
 

@@ -37,7 +37,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from hankweave_server import __version__, bounded_requests
 from hankweave_server.domain.tracing import conventions as names
-from hankweave_server.domain.tracing.spans import Attribute, Exported, FinishedSpan, Measurement
+from hankweave_server.domain.tracing.spans import Attribute, Exported, Measurement, Span
 from hankweave_server.logs import logger
 from hankweave_server.telemetry.environment import Wanted
 
@@ -98,7 +98,7 @@ class Exporter:
         elif self._spans is not None and self.is_sampled(exported.trace_id):
             self._spans.on_end(self._readable(exported))
 
-    def _readable(self, span: FinishedSpan) -> ReadableSpan:
+    def _readable(self, span: Span) -> ReadableSpan:
         trace_id, parent_id = span.trace_id, span.parent_id
         return ReadableSpan(
             span.name,
@@ -162,17 +162,13 @@ def _instruments(meters: MeterProvider) -> dict[str, _Record]:
     meter = meters.get_meter(_NAME, __version__)
     found: dict[str, _Record] = {}
     for each in names.INSTRUMENTS:
-        if each.kind == "counter":
-            counter = meter.create_counter(each.name, each.unit, each.description)
-            found[each.name] = counter.add
+        described = (each.name, each.unit, each.description)
+        if each.boundaries:
+            found[each.name] = meter.create_histogram(
+                *described, explicit_bucket_boundaries_advisory=each.boundaries
+            ).record
         else:
-            histogram = meter.create_histogram(
-                each.name,
-                each.unit,
-                each.description,
-                explicit_bucket_boundaries_advisory=each.boundaries,
-            )
-            found[each.name] = histogram.record
+            found[each.name] = meter.create_counter(*described).add
 
     return found
 

@@ -54,8 +54,8 @@ from hankweave_server.domain.tracing import conventions as names
 from hankweave_server.domain.tracing.spans import (
     MOST_EVENTS,
     Exported,
-    FinishedSpan,
     Measurement,
+    Span,
     links_of,
     provider_of,
     span_id_of_codon,
@@ -173,8 +173,8 @@ class Story:
         return [each for event, state in pairs for each in tracing.heed(event, state)]
 
 
-def spans_of(exported: Iterable[Exported]) -> list[FinishedSpan]:
-    return [each for each in exported if isinstance(each, FinishedSpan)]
+def spans_of(exported: Iterable[Exported]) -> list[Span]:
+    return [each for each in exported if isinstance(each, Span)]
 
 
 def measured(exported: Iterable[Exported], name: str) -> list[Measurement]:
@@ -182,7 +182,7 @@ def measured(exported: Iterable[Exported], name: str) -> list[Measurement]:
     return [each for each in found if each.instrument.name == name]
 
 
-def named(spans: Iterable[FinishedSpan], name: str) -> FinishedSpan:
+def named(spans: Iterable[Span], name: str) -> Span:
     (span,) = (span for span in spans if span.name == name)
     return span
 
@@ -518,9 +518,9 @@ def test_another_server_ends_what_one_has_begun() -> None:
         parts = spans_of([*before, *story.exported(follows, since=ended)])
         is_open = bool(state.runs) and state.runs[0].status == "running"
         if not is_open:  # What was noted for the next run is lost with the server.
-            parts = [replace(span, events=()) for span in parts]
+            parts = [replace(span, events=[]) for span in parts]
 
-        expected = whole if is_open else [replace(span, events=()) for span in whole]
+        expected = whole if is_open else [replace(span, events=[]) for span in whole]
         assert parts == expected, f"after event {ended}"
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
 from hankweave_server.domain.tracing import conventions as names
-from hankweave_server.domain.tracing.spans import FinishedSpan, Measurement, SpanEvent, SpanLink
+from hankweave_server.domain.tracing.spans import Measurement, Span, SpanEvent, SpanLink
 from hankweave_server.logs import server_log
 from hankweave_server.telemetry import otlp
 from hankweave_server.telemetry.environment import TelemetryUnavailable, Wanted
@@ -24,7 +24,7 @@ from support.waiting import LIMIT, eventually_blocking
 EVERYTHING = Wanted(traces=True, metrics=True, with_content=False)
 PASSWORD = "hunter2-of-the-collector"
 TRACE, CHILD, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, 0x00F067AA0BA902B7
-SPAN = FinishedSpan(
+SPAN = Span(
     name="invoke_agent one",
     trace_id=TRACE,
     span_id=CHILD,
@@ -32,7 +32,7 @@ SPAN = FinishedSpan(
     start=1_000_000_000,
     end=3_000_000_000,
     attributes={"text": "a", "truth": True, "number": 3, "ratio": 0.5},
-    events=(SpanEvent("hankweave.codon.waiting", 2_000_000_000, {"hankweave.number": 1}),),
+    events=[SpanEvent("hankweave.codon.waiting", 2_000_000_000, {"hankweave.number": 1})],
     links=(SpanLink(TRACE + 1, PARENT, {names.LINK: "rollback"}),),
     error="timeout",
 )

@@ -19,7 +19,7 @@ from hankweave_protocol.transitions import (
     RunCompleted,
     RunStarted,
 )
-from hankweave_server.domain.tracing.spans import Exported, FinishedSpan, trace_id_of
+from hankweave_server.domain.tracing.spans import Exported, Span, trace_id_of
 from hankweave_server.domain.tracing.translation import Tracing
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import server_log
@@ -105,7 +105,7 @@ async def test_the_next_server_reads_what_an_open_run_has_told(
         with ledger.subscribe(telemetry_of(kept, ledger).heed):
             await ledger.record(RunCompleted(run_id=TWO, end_time=LATER))
 
-    (span,) = (each for each in kept.sent if isinstance(each, FinishedSpan))
+    (span,) = (each for each in kept.sent if isinstance(each, Span))
     assert span.trace_id == trace_id_of(TWO)
     assert [event.attributes["hankweave.sha"] for event in span.events] == [f"{2:040x}"]
 

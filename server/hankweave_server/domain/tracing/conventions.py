@@ -15,7 +15,7 @@ itself. Ours count what codons have used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 VERSION: Final = "0.1.0"
 
@@ -88,11 +88,10 @@ class Instrument:
     """A metric."""
 
     name: str
-    kind: Literal["counter", "histogram"]
     unit: str
     description: str
     boundaries: tuple[float, ...] = ()
-    """The upper bounds of the buckets of a histogram."""
+    """The upper bounds of the buckets of a histogram; a counter has none."""
 
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:
@@ -101,7 +100,6 @@ def _doubling(first: float, count: int) -> tuple[float, ...]:
 
 INVOKE_DURATION: Final = Instrument(
     "gen_ai.invoke_agent.duration",
-    "histogram",
     "s",
     "Duration of a run or of an attempt of a codon.",
     # The conventions end at 409.6 s; codons work for hours.
@@ -109,7 +107,6 @@ INVOKE_DURATION: Final = Instrument(
 )
 TOOL_DURATION: Final = Instrument(
     "gen_ai.execute_tool.duration",
-    "histogram",
     "s",
     "Duration of a tool call.",
     _doubling(0.01, 14),
@@ -117,22 +114,18 @@ TOOL_DURATION: Final = Instrument(
 _CALLS = (1, 2, 4, 8, 16, 32, 64, 128)
 INFERENCE_CALLS: Final = Instrument(
     "gen_ai.invoke_agent.inference_calls",
-    "histogram",
     "{inference_call}",
     "Messages of the model in an attempt of a codon.",
     _CALLS,
 )
 TOOL_CALLS: Final = Instrument(
     "gen_ai.invoke_agent.tool_calls",
-    "histogram",
     "{tool_call}",
     "Tool calls in an attempt of a codon.",
     _CALLS,
 )
-TOKENS: Final = Instrument(
-    "hankweave.tokens", "counter", "{token}", "Tokens that ended codons have used."
-)
-DOLLARS: Final = Instrument("hankweave.cost", "counter", "USD", "Cost of codons and sentinels.")
+TOKENS: Final = Instrument("hankweave.tokens", "{token}", "Tokens that ended codons have used.")
+DOLLARS: Final = Instrument("hankweave.cost", "USD", "Cost of codons and sentinels.")
 INSTRUMENTS: Final = (
     INVOKE_DURATION,
     TOOL_DURATION,

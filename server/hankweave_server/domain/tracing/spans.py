@@ -1,4 +1,4 @@
-"""Spans, their ids, and measurements: what the translation of events hands out.
+"""Spans, their ids, and measurements.
 
 A run may outlive its server: a codon waits for the end of a limit while the machine is restarted,
 or the server is killed and the next one marks the run as crashed. So nothing here is random: the
@@ -8,7 +8,7 @@ as the servers before it have named it, to its children and to agents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeAlias
@@ -53,38 +53,9 @@ class SpanLink:
     attributes: Mapping[str, Attribute]
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedSpan:
-    """A span to be exported."""
-
-    name: str
-    trace_id: int
-    span_id: int
-    parent_id: int | None
-    start: int
-    end: int
-    attributes: Mapping[str, Attribute]
-    events: Sequence[SpanEvent] = ()
-    links: Sequence[SpanLink] = ()
-    error: str = ""
-    """Empty if it has not failed; else the message, if content is exported, or the error's type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A value to be recorded in a metric."""
-
-    instrument: Instrument
-    value: float
-    attributes: Mapping[str, Attribute]
-
-
-Exported: TypeAlias = FinishedSpan | Measurement
-
-
 @dataclass(slots=True)
-class OpenSpan:
-    """A span that has begun."""
+class Span:
+    """A span: open, until `ended` hands it out to be exported."""
 
     name: str
     trace_id: int
@@ -95,6 +66,9 @@ class OpenSpan:
     links: tuple[SpanLink, ...] = ()
     events: list[SpanEvent] = field(default_factory=list)
     left_out: int = 0
+    end: int = 0
+    error: str = ""
+    """Empty if it has not failed; else the message, if content is exported, or the error's type."""
 
     def note(self, event: SpanEvent) -> None:
         """Add an event; one from before the span's start is at its start, and says when it was."""
@@ -108,27 +82,30 @@ class OpenSpan:
 
         self.events.append(event)
 
-    def ended(self, end: int, *, error: str = "", message: str | None = None) -> FinishedSpan:
-        """Return it finished; `error` is the type of the failure, if any."""
+    def ended(self, end: int, *, error: str = "", message: str | None = None) -> Span:
+        """End it, and return it; `error` is the type of the failure, if any."""
         if error:
             self.attributes[names.ERROR] = error
 
         if self.left_out:
             self.attributes[names.LEFT_OUT] = self.left_out
 
-        return FinishedSpan(
-            name=self.name,
-            trace_id=self.trace_id,
-            span_id=self.span_id,
-            parent_id=self.parent_id,
-            start=self.start,
-            # The wall clock may have been set back.
-            end=max(self.start, end, *(event.time for event in self.events)),
-            attributes=self.attributes,
-            events=self.events,
-            links=self.links,
-            error=error and (message or error),
-        )
+        # The wall clock may have been set back.
+        self.end = max(self.start, end, *(event.time for event in self.events))
+        self.error = error and (message or error)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A value to be recorded in a metric."""
+
+    instrument: Instrument
+    value: float
+    attributes: Mapping[str, Attribute]
+
+
+Exported: TypeAlias = Span | Measurement
 
 
 def trace_id_of(run_id: RunId) -> int:
@@ -180,7 +157,7 @@ def links_of(run: Run, state: State, first_of_branch: RunId | None = None) -> It
         yield SpanLink(trace_id_of(newest.run_id), span_id_of_run(newest), attributes)
 
 
-def duration(instrument: Instrument, span: FinishedSpan, *kept: str) -> Measurement:
+def duration(instrument: Instrument, span: Span, *kept: str) -> Measurement:
     """Return the duration of a span, with some of its attributes."""
     attributes = {name: span.attributes[name] for name in kept}
     if span.error:

@@ -14,9 +14,9 @@ content, and exported on request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -50,7 +50,7 @@ from hankweave_server.domain.tracing.spans import (
     Attribute,
     Exported,
     Measurement,
-    OpenSpan,
+    Span,
     SpanEvent,
     attributes_of,
     duration,
@@ -91,16 +91,16 @@ MOST_UNPLACED = 16
 
 @dataclass(slots=True)
 class _OpenRun:
-    span: OpenSpan
+    span: Span
     tokens: Tokens | None = None
 
 
 @dataclass(slots=True)
 class _OpenCodon:
-    span: OpenSpan
+    span: Span
     agent: str
     model: str | None
-    calls: dict[str, OpenSpan] = field(default_factory=dict)
+    calls: dict[str, Span] = field(default_factory=dict)
     call_count: int = 0
     left_out: int = 0
     """The number of calls without a span."""
@@ -160,8 +160,6 @@ _FOLLOWED = frozenset(
 _STEPS = frozenset({"tool", "turn"})
 """Kinds of checkpoints that a codon makes by the hundred: they are counted."""
 
-_Heed: TypeAlias = Callable[[Event, State], Sequence[Exported]]
-
 
 class Tracing:
     """The open spans of one execution."""
@@ -178,13 +176,6 @@ class Tracing:
         self._tools: set[str] = set()
         self._second = ""
         self._calls_in_second = 0
-        self._heeds: dict[type[EventData], _Heed] = {
-            StateTransition: self._transition,
-            events.AssistantAction: self._action,
-            events.ToolResult: self._result,
-            events.SentinelUnloaded: self._sentinel,
-            **dict.fromkeys(_TOLD, self._told),
-        }
 
     def recall(
         self, state: State, history: Iterable[Event], first_of_branch: RunId | None = None
@@ -215,20 +206,28 @@ class Tracing:
             if is_active(codon):
                 self._open_codon(run.run_id, codon, state)
 
-    def heed(self, event: Event, state: State) -> Sequence[Exported]:
+    def heed(self, event: Event, state: State) -> Iterable[Exported]:
         """Return what is to be exported after an event; `state` is the one that it has led to."""
-        heed = self._heeds.get(type(event.data))
-        return () if heed is None else heed(event, state)
+        match event.data:
+            case StateTransition(transition_type=kind) as moved if kind in _FOLLOWED:
+                return self._transition(event, moved, state)
+            case events.AssistantAction() as action:
+                self._action(event, action)
+            case events.ToolResult() as result:
+                return self._result(event, result)
+            case events.SentinelUnloaded() as ended:
+                return self._sentinel(ended)
+            case data if (told := _TOLD.get(type(data))) is not None:
+                self._tell(event, told)
+            case _:
+                pass
+
+        return ()
 
     # --- runs ------------------------------------------------------------------------------------
 
-    def _transition(self, event: Event, state: State) -> Sequence[Exported]:
-        data = event.data
-        assert isinstance(data, StateTransition)
-        if data.transition_type not in _FOLLOWED:
-            return ()
-
-        match decode_transition_body(data.transition):
+    def _transition(self, event: Event, moved: StateTransition, state: State) -> Iterable[Exported]:
+        match decode_transition_body(moved.transition):
             case transitions.RunStarted(run=run):
                 self._open_run(run, state)
             case transitions.RunCompleted(run_id=run_id, end_time=end_time):
@@ -255,7 +254,7 @@ class Tracing:
         if run.status != "running" or (known is not None and known.span.span_id == span_id):
             return
 
-        span = OpenSpan(
+        span = Span(
             name=f"{names.INVOKE_WORKFLOW} {self._workflow}",
             trace_id=trace_id,
             span_id=span_id,
@@ -276,7 +275,7 @@ class Tracing:
 
     def _end_run(
         self, run_id: RunId, end_time: str, status: str, state: State
-    ) -> Sequence[Exported]:
+    ) -> Iterable[Exported]:
         opened = self._runs.pop(run_id, None)
         if opened is None:
             self._unplaced.clear()  # They belong to this run, of whose beginning nothing is known.
@@ -318,7 +317,7 @@ class Tracing:
         if entry is not None and (provider := provider_of(entry.codon)) is not None:
             attributes[names.PROVIDER] = provider
 
-        span = OpenSpan(
+        span = Span(
             name=f"{names.INVOKE_AGENT} {agent}",
             trace_id=trace_id_of(run_id),
             span_id=span_id,
@@ -365,30 +364,24 @@ class Tracing:
         yield duration(names.INVOKE_DURATION, finished, names.OPERATION, names.AGENT)
         yield from used_by(codon, opened.agent, opened.model, opened.call_count)
 
-    def _sentinel(self, event: Event, _state: State) -> Sequence[Exported]:
-        data = event.data
-        assert isinstance(data, events.SentinelUnloaded)
+    def _sentinel(self, ended: events.SentinelUnloaded) -> Iterable[Exported]:
         # A codon that waits into another server is still open; its sentinels count on there.
-        if data.codon_id in self._codons and data.reason == "shutdown":
+        goes_on = ended.codon_id in self._codons and ended.reason == "shutdown"
+        if goes_on or not ended.final_cost:
             return ()
 
-        if not data.final_cost:
-            return ()
-
-        attributes = {names.COST_SOURCE: "sentinel", names.AGENT: data.sentinel_id}
-        return (Measurement(names.DOLLARS, data.final_cost, attributes),)
+        attributes = {names.COST_SOURCE: "sentinel", names.AGENT: ended.sentinel_id}
+        return (Measurement(names.DOLLARS, ended.final_cost, attributes),)
 
     # --- tools -----------------------------------------------------------------------------------
 
-    def _action(self, event: Event, _state: State) -> Sequence[Exported]:
-        data = event.data
-        assert isinstance(data, events.AssistantAction)
+    def _action(self, event: Event, data: events.AssistantAction) -> None:
         codon = self._codons.get(data.codon_id)
         if codon is None or data.tool_use_id is None or data.action != "tool_use":
-            return ()
+            return
 
         if len(codon.calls) >= MOST_CALLS or not self._has_room(event):
-            return ()
+            return
 
         call = self._call(codon, event, data.tool_use_id, data.tool_name or OTHER)
         if data.external:
@@ -399,7 +392,6 @@ class Tracing:
             call.attributes[names.TOOL_ARGUMENTS] = arguments[:LONGEST]
 
         codon.calls[data.tool_use_id] = call
-        return ()
 
     def _has_room(self, event: Event) -> bool:
         """Return whether another tool call of this second gets a span."""
@@ -410,14 +402,14 @@ class Tracing:
         self._calls_in_second += 1
         return self._calls_in_second <= CALLS_A_SECOND
 
-    def _call(self, codon: _OpenCodon, event: Event, call_id: str, tool: str) -> OpenSpan:
+    def _call(self, codon: _OpenCodon, event: Event, call_id: str, tool: str) -> Span:
         tool = tool[:LONGEST_NAME]
         if len(self._tools) < MOST_TOOLS:
             self._tools.add(tool)
         elif tool not in self._tools:
             tool = OTHER
 
-        return OpenSpan(
+        return Span(
             name=f"{names.EXECUTE_TOOL} {tool}",
             trace_id=codon.span.trace_id,
             span_id=hashed(8, "event", event.id),
@@ -432,9 +424,7 @@ class Tracing:
             },
         )
 
-    def _result(self, event: Event, _state: State) -> Sequence[Exported]:
-        data = event.data
-        assert isinstance(data, events.ToolResult)
+    def _result(self, event: Event, data: events.ToolResult) -> Iterable[Exported]:
         codon = self._codons.get(data.codon_id)
         if codon is None:
             return ()
@@ -455,12 +445,11 @@ class Tracing:
 
     # --- events of spans -------------------------------------------------------------------------
 
-    def _told(self, event: Event, _state: State) -> Sequence[Exported]:
+    def _tell(self, event: Event, told: _Told) -> None:
         data = event.data
         if isinstance(data, events.CheckpointRollback) and data.report is None:
-            return ()  # `rollback.completed` follows, and says more.
+            return  # `rollback.completed` follows, and says more.
 
-        told = _TOLD[type(data)]
         fields = told.fields + (told.content if self._with_content else ())
         attributes = dict(attributes_of(data, fields))
         if isinstance(data, events.RollbackCompleted | events.CheckpointRollback) and data.report:
@@ -468,7 +457,6 @@ class Tracing:
             attributes |= dict(attributes_of(counts, ("added", "updated", "removed", "kept")))
 
         self._note(event, attributes, event.codon_id if told.place == "codon" else None)
-        return ()
 
     def _checkpoint(self, event: Event, checkpoint: CheckpointRecord) -> None:
         codon_id = checkpoint.coordinate.codon_id
