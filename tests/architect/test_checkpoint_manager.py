@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import re
 import subprocess
 import sys
@@ -12,19 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.architect import (
-    CHECKPOINT_PREFIX,
-    Checkpoint,
-    CheckpointManager,
-    CheckpointWarning,
-)
+from hankweave_server.architect import Checkpoint, CheckpointManager, CheckpointWarning
 from hankweave_server.architect.model import (
     NotARepository,
     UndoImpossible,
     UnknownCheckpoint,
     WorkspaceMissing,
 )
-from hankweave_server.architect.workspace import open_workspace
+from hankweave_server.user_git.store import WorkspaceGit
 from support.person_repository import PersonRepository, alone_with_git
 from support.waiting import LIMIT
 
@@ -46,48 +39,12 @@ def _manager(repo: PersonRepository) -> CheckpointManager:
     return CheckpointManager(str(repo.root))
 
 
-def test_the_documented_names_and_signatures_are_there() -> None:
-    """Seed 003's class, record and constant have exactly the documented parameters."""
-    assert CHECKPOINT_PREFIX == "architect:checkpoint"
-    assert [(f.name, f.type) for f in dataclasses.fields(Checkpoint)] == [
-        ("step", "int"),
-        ("commit_hash", "str"),
-        ("message", "str"),
-        ("timestamp", "float"),
-        ("files_changed", "list[str]"),
-    ]
-    documented = {
-        "__init__": ["workspace_root"],
-        "create": ["step", "message"],
-        "list_checkpoints": [],
-        "rollback": ["step", "commit"],
-        "get_latest": [],
-        "has_changes_since": ["commit_hash"],
-    }
-    for name, parameters in documented.items():
-        found = inspect.signature(getattr(CheckpointManager, name)).parameters.values()
-        positional = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
-        assert positional == ["self", *parameters], name
-
-
-def test_a_record_is_frozen_and_has_a_short_hash(
-    repo: PersonRepository, manager: CheckpointManager
-) -> None:
-    """A checkpoint cannot be changed, and its short hash is the first seven characters."""
-    repo.write({"app.py": "two\n"})
-    made = manager.create(1)
-    assert made is not None
-    assert made.short_hash() == repo.git("rev-parse", "HEAD").strip()[:7]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        made.step = 2  # type: ignore[misc]
-
-
 def test_a_checkpoint_is_a_commit_that_git_finds(repo: PersonRepository) -> None:
     """The documented `git log --grep` prints the documented lines, newest first."""
-    backend = open_workspace(repo.root)
+    workspace = WorkspaceGit(repo.root)
     for name in ("implement", "optimize"):
         repo.write({"app.py": name})
-        backend.create_named(name)
+        workspace.create(name)
 
     printed = subprocess.run(
         'git log --oneline --grep="architect:checkpoint"',
@@ -204,11 +161,11 @@ def test_names_are_exact(repo: PersonRepository, manager: CheckpointManager) -> 
 
 def test_a_named_step_keeps_its_name(repo: PersonRepository, manager: CheckpointManager) -> None:
     """A pipeline's named step is listed and reached by its name, and never by the number 0."""
-    backend = open_workspace(repo.root)
+    workspace = WorkspaceGit(repo.root)
     repo.write({"app.py": "fixed"})
-    backend.create_named("fix-step-2")
+    workspace.create("fix-step-2")
     repo.write({"app.py": "later"})
-    backend.create_named("later")
+    workspace.create("later")
     assert [(c.step, c.message) for c in manager.list_checkpoints()] == [
         (0, "later"),
         (0, "fix-step-2"),

@@ -20,7 +20,8 @@ import pytest
 from hankweave_client.discovery import discover
 from hankweave_client.errors import NotRunning
 from hankweave_server.architect import CheckpointManager, UnknownCheckpoint
-from hankweave_server.architect.model import WorkspaceMissing, label_of, mark_in
+from hankweave_server.architect.model import WorkspaceMissing
+from hankweave_server.user_git.labels import label_of, mark_in
 from support.running_server import environment, running_server, tree
 from support.waiting import LIMIT
 
@@ -140,6 +141,7 @@ def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> Non
         ("architect:checkpoint:step-1 -- a -- b", 1, None, "a -- b"),
         ("architect:checkpoint:fix-step-2", None, "fix-step-2", ""),
         ("architect:checkpoint:step-2b", None, "step-2b", ""),
+        ("architect:checkpoint:step-2\n\nSigned-off-by: Ada", 2, None, ""),
         ("architect:checkpoint:implement -- done", None, "implement", "done"),
     ],
 )

@@ -5,7 +5,7 @@
 Modules, in reading order:
 
 - `checkpoints`: `CheckpointManager`, the public class
-- `model`: checkpoints, labels and errors of the API
+- `model`: checkpoints and errors of the API
 - `backend`: the interface of the two backends
 - `workspace`: checkpoints as commits in the workspace's own repository
 - `shadow`: checkpoints in the shadow repository, through a server

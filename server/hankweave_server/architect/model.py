@@ -1,16 +1,11 @@
-"""The documented values of Architect's Python API: checkpoints, labels and errors.
+"""The documented values of Architect's Python API: checkpoints and errors.
 
-A label is the subject of a checkpoint's commit, `architect:checkpoint:step-<N>` or
-`architect:checkpoint:<name>` for a named step of a pipeline, optionally followed by
-` -- <message>`. `label_of` writes labels and `mark_in` parses them.
-
-The errors are defined with the git operations that raise them and re-exported here. All of them
-derive from `CheckpointError` and carry a sentence and a hint, never the text of a traceback.
+The prefix and the errors are defined with the git operations. All errors derive from
+`CheckpointError` and carry a sentence and a hint, never the text of a traceback.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from hankweave_server.user_git.errors import (
@@ -24,8 +19,10 @@ from hankweave_server.user_git.errors import (
     UnsupportedRepository,
     WorkspaceMissing,
 )
+from hankweave_server.user_git.labels import CHECKPOINT_PREFIX
 
 __all__ = [
+    "CHECKPOINT_PREFIX",
     "CheckpointError",
     "CheckpointWarning",
     "NotARepository",
@@ -36,9 +33,6 @@ __all__ = [
     "UnsupportedRepository",
     "WorkspaceMissing",
 ]
-
-CHECKPOINT_PREFIX = "architect:checkpoint"
-"""The prefix of every checkpoint's commit message."""
 
 
 @dataclass(frozen=True)
@@ -59,54 +53,3 @@ class Checkpoint:
     def short_hash(self) -> str:
         """Return the first 7 characters of the hash."""
         return self.commit_hash[:7]
-
-
-_LABEL = re.compile(rf"{CHECKPOINT_PREFIX}:(?P<mark>.+?)(?: -- (?P<text>.*))?", re.DOTALL)
-_STEP = re.compile(r"step-([0-9]{1,18})")
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The parsed content of a label: a step's number or name, and the message."""
-
-    step: int | None
-    name: str | None
-    text: str
-
-    @property
-    def message(self) -> str:
-        """The `message` of the documented record; it includes the name of a named step."""
-        if self.name is None:
-            return self.text
-
-        return f"{self.name} -- {self.text}" if self.text else self.name
-
-    def is_called(self, step: int | str) -> bool:
-        """Return whether a number or a name given by a user refers to this mark."""
-        if isinstance(step, int):
-            return self.step == step
-
-        return step in (self.name, None if self.step is None else str(self.step))
-
-
-def label_of(step: int, message: str) -> str:
-    """Return `architect:checkpoint:step-<N>`, followed by ` -- <message>` if there is one."""
-    if step < 0:
-        raise ValueError(f"{step} is not a step: steps are counted from 0.")
-
-    label = f"{CHECKPOINT_PREFIX}:step-{step}"
-    return f"{label} -- {message}" if message else label
-
-
-def mark_in(label: str | None) -> Mark | None:
-    """Parse a label; return None if it is not one of Architect's."""
-    found = _LABEL.fullmatch(label or "")
-    if found is None:
-        return None
-
-    step = _STEP.fullmatch(found["mark"])
-    text = found["text"] or ""
-    if step is not None:
-        return Mark(int(step[1]), None, text)
-
-    return Mark(None, found["mark"], text)

@@ -39,11 +39,8 @@ from hankweave_server.architect.backend import Backend
 from hankweave_server.architect.model import (
     Checkpoint,
     CheckpointError,
-    Mark,
     UnknownCheckpoint,
     WorkspaceMissing,
-    label_of,
-    mark_in,
 )
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.domain.retention import CommitFacts
@@ -53,6 +50,7 @@ from hankweave_server.local.executions import layout_in
 from hankweave_server.local.reader import reading_store
 from hankweave_server.local.server_session import at_server, look
 from hankweave_server.paths import Layout
+from hankweave_server.user_git.labels import Mark, label_of, mark_in
 from hankweave_server.worktree import data_source
 
 

@@ -22,13 +22,6 @@ class WorkspaceBackend:
 
         return _documented(self._git.create(f"step-{step}", message))
 
-    def create_named(self, name: str, message: str = "") -> Checkpoint | None:
-        """Create the checkpoint of a named pipeline step: `architect:checkpoint:<name>`."""
-        if not name.strip() or "\n" in name or " -- " in name:
-            raise ValueError(f"{name!r} cannot be the name of a step")
-
-        return _documented(self._git.create(name, message))
-
     def list_checkpoints(self) -> list[Checkpoint]:
         return [_checkpoint(found) for found in self._git.listed()]
 
@@ -70,7 +63,7 @@ def _documented(found: ListedCommit | None) -> Checkpoint | None:
 
 def _checkpoint(found: ListedCommit) -> Checkpoint:
     return Checkpoint(
-        step=found.mark.step,
+        step=found.mark.step or 0,
         commit_hash=found.sha,
         message=found.mark.message,
         timestamp=float(found.timestamp),

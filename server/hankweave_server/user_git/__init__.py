@@ -3,8 +3,8 @@
 No hook runs, nothing is signed, and nothing outside the workspace's folder is touched. Work that
 is not committed is in a safety commit before a rollback changes a file. An intent is durable before
 the first change, so the next call finishes what a crash interrupted. Only `repository` imports
-pygit2; index, attributes, line ends and configuration are read here, because libgit2 knows neither
-split indexes nor names that are not text.
+pygit2; index, attributes, line ends and configuration are read here: libgit2 reads neither split
+nor sparse indexes, has attributes that differ from git's, and cuts converted content at a NUL.
 
 Modules, in reading order:
 
@@ -18,6 +18,7 @@ Modules, in reading order:
 - `capture`: what `git add -A` would take, without secrets
 - `tree_builder`: trees from paths
 - `index_file`: git's index, every version, read and written
+- `labels`: the labels of checkpoints
 - `commits`: our commits, and how they differ from the user's
 - `intents`: the intent of a move, and the record that an undo needs
 - `restore`: the workspace, from a safety commit to a target

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from hankweave_server.git.trees import Entry
 from hankweave_server.user_git.ignore_rules import Ignoring
@@ -23,39 +23,18 @@ from hankweave_server.user_git.tree_builder import is_in, is_in_one_of
 from hankweave_server.worktree.dirfd import GONE, Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined
 
-_SECRET = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "*.jks",
-    "*.keystore",
-    "*.kdbx",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    ".netrc",
-    "_netrc",
-    ".npmrc",
-    ".pypirc",
-    ".pgpass",
-    ".git-credentials",
-    "credentials.json",
-    "service-account*.json",
+_SECRET = re.compile(
+    r"\.env(\..*)?|.*\.(pem|key|p12|pfx|jks|keystore|kdbx)|id_(rsa|dsa|ecdsa|ed25519).*|[._]netrc|"
+    r"\.(npmrc|pypirc|pgpass|git-credentials)|credentials\.json|service-account.*\.json",
+    re.DOTALL,
 )
-_HARMLESS = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
+_HARMLESS = (".example", ".sample", ".template", ".dist", ".pub")
 
 
 def holds_secrets(name: bytes) -> bool:
     """Return whether a file of that name is likely to hold a key or a password."""
     text = name.decode("utf-8", "replace").lower()
-    if any(fnmatchcase(text, pattern) for pattern in _HARMLESS):
-        return False
-
-    return any(fnmatchcase(text, pattern) for pattern in _SECRET)
+    return _SECRET.fullmatch(text) is not None and not text.endswith(_HARMLESS)
 
 
 OURS = b".hankweave"
@@ -82,47 +61,35 @@ class WorkspaceCaptured:
     """Changes made shortly before or after this time may have been missed."""
 
 
+@dataclass
 class WorkspaceCapture:
     """One scan of the whole workspace."""
 
-    def __init__(
-        self,
-        *,
-        folder: bytes,
-        index: IndexFile,
-        head: dict[bytes, Entry],
-        observer: WorkspaceObserver,
-        ignoring: Ignoring,
-        descent: Descent,
-        is_sparse: bool,
-        store: bool,
-        also: Iterable[bytes] = (),
-    ) -> None:
-        """Prepare a scan.
+    folder: bytes
+    index: IndexFile
+    head: dict[bytes, Entry]
+    """HEAD's content of the folder."""
+    observer: WorkspaceObserver
+    ignoring: Ignoring
+    descent: Descent
+    is_sparse: bool
+    """In a sparse checkout git looks at existing files in spite of their skip mark."""
+    store: bool
+    also: Iterable[bytes]
+    """Paths to capture although they are ignored."""
+    _met: dict[bytes, os.stat_result] = field(init=False, default_factory=dict)
+    _inner: set[bytes] = field(init=False, default_factory=set)
+    """Folders with a repository of their own."""
+    _found: WorkspaceCaptured = field(init=False, default_factory=WorkspaceCaptured)
 
-        `head` is HEAD's content of `folder`; `also` are paths to capture although they are ignored.
-        In a sparse checkout (`is_sparse`) git looks at existing files in spite of their skip mark.
-        """
-        self._folder = folder
-        self._index = index
-        self._head = head
-        self._observer = observer
-        self._ignoring = ignoring
-        self._descent = descent
-        self._is_sparse = is_sparse
-        self._store = store
-        self._also = also
-        self._met: dict[bytes, os.stat_result] = {}
-        self._inner: set[bytes] = set()
-        """Folders with a repository of their own."""
-        self._found = WorkspaceCaptured()
-        self._tracked = {entry.path: entry for entry in index.entries if is_in(entry.path, folder)}
+    def __post_init__(self) -> None:
+        entries = self.index.entries
+        self._tracked = {each.path: each for each in entries if is_in(each.path, self.folder)}
 
     def run(self) -> WorkspaceCaptured:
         self._walk()
-        submodules = {path for path, entry in self._tracked.items() if entry.mode == GITLINK}
-        submodules |= {path for path, entry in self._head.items() if entry.mode == GITLINK}
-        self._inner |= submodules
+        known = (self._tracked, self.head)
+        self._inner.update(path for each in known for path, e in each.items() if e.mode == GITLINK)
         for path, entry in self._tracked.items():
             self._take_tracked(path, entry)
 
@@ -130,20 +97,20 @@ class WorkspaceCapture:
             if path not in self._tracked:
                 self._take_new(path, status)
 
-        for path in self._also:
+        for path in self.also:
             self._take_also(path)
 
         self._leave_to_head()
         return self._found
 
     def _walk(self) -> None:
-        waiting = [self._folder]
+        waiting = [self.folder]
         while waiting:
             folder = waiting.pop()
             try:
                 names = self._names_in(folder)
             except OSError as problem:
-                if folder == self._folder:
+                if folder == self.folder:
                     raise
 
                 if problem.errno not in GONE:
@@ -151,7 +118,7 @@ class WorkspaceCapture:
 
                 continue
 
-            if folder != self._folder and b".git" in names and self._is_repository(folder):
+            if folder != self.folder and b".git" in names and self._is_repository(folder):
                 self._inner.add(folder)
             else:
                 waiting += self._sorted_out(folder, names)
@@ -159,16 +126,16 @@ class WorkspaceCapture:
     def _is_repository(self, folder: bytes) -> bool:
         """Return whether a folder is a repository, and does not just have a `.git`, as git does."""
         inner = joined(folder, b".git")
-        status = self._descent.status(inner)
+        status = self.descent.status(inner)
         if status is None or not stat.S_ISDIR(status.st_mode):
             return status is not None
 
-        return self._descent.status(joined(inner, b"HEAD")) is not None
+        return self.descent.status(joined(inner, b"HEAD")) is not None
 
     def _names_in(self, folder: bytes) -> dict[bytes, os.stat_result]:
         # Listed completely first: the folder's rules are read through the same descent.
         names: dict[bytes, os.stat_result] = {}
-        with os.scandir(self._descent.folder(folder)) as entries:
+        with os.scandir(self.descent.folder(folder)) as entries:
             for each in entries:
                 with contextlib.suppress(FileNotFoundError):
                     names[os.fsencode(each.name)] = each.stat(follow_symlinks=False)
@@ -181,9 +148,9 @@ class WorkspaceCapture:
         for name, status in names.items():
             path = joined(folder, name)
             if stat.S_ISDIR(status.st_mode):
-                if not self._ignoring.hides(path, is_folder=True) and not is_reserved(name):
+                if not self.ignoring.hides(path, is_folder=True) and not is_reserved(name):
                     folders.append(path)
-            elif path in self._tracked or not self._ignoring.hides(path, is_folder=False):
+            elif path in self._tracked or not self.ignoring.hides(path, is_folder=False):
                 self._met[path] = status
 
         return folders
@@ -194,7 +161,7 @@ class WorkspaceCapture:
             return
 
         try:
-            status = self._met.get(path) or self._descent.status(path)
+            status = self._met.get(path) or self.descent.status(path)
         except OSError:
             self._found.unreadable.add(path)
             self._found.left_alone.add(path)
@@ -203,15 +170,15 @@ class WorkspaceCapture:
         if status is None or not has_content(status.st_mode):
             if entry.is_skipped:
                 self._found.left_alone.add(path)
-            elif path in self._head and self._observer.is_foreign(path):
+            elif path in self.head and self.observer.is_foreign(path):
                 self._leave_foreign(path)
             return
 
-        if entry.is_only_intended or not entry.describes(status, self._index.written_ns):
+        if entry.is_only_intended or not entry.describes(status, self.index.written_ns):
             self._read(path)
             return
 
-        mode = self._observer.mode(path, status)
+        mode = self.observer.mode(path, status)
         if mode >> 12 != entry.mode >> 12:
             self._read(path)
         else:
@@ -221,8 +188,8 @@ class WorkspaceCapture:
         return (
             entry.is_sparse_folder
             or entry.is_assumed_unchanged
-            or (entry.is_skipped and not self._is_sparse)
-            or bool(self._inner and is_in_one_of(path, self._inner))
+            or (entry.is_skipped and not self.is_sparse)
+            or self._is_inner(path)
             or OURS in path.split(b"/")
         )
 
@@ -239,20 +206,18 @@ class WorkspaceCapture:
             self._read(path)
 
     def _take_also(self, path: bytes) -> None:
-        found = self._found
-        if path in found.files or path in found.left_alone or path in found.secrets:
-            return
+        """Capture an ignored file; the others have been met or are in one of the inner folders."""
+        if path not in self._tracked and path not in self._met and not self._is_inner(path):
+            status = self.descent.status(path)
+            if status is not None:
+                self._take_new(path, status)
 
-        if self._inner and is_in_one_of(path, self._inner):
-            return
-
-        status = self._descent.status(path)
-        if status is not None and path not in self._tracked:
-            self._take_new(path, status)
+    def _is_inner(self, path: bytes) -> bool:
+        return bool(self._inner) and is_in_one_of(path, self._inner)
 
     def _read(self, path: bytes) -> None:
         try:
-            seen = self._observer.at(path, store=self._store)
+            seen = self.observer.at(path, store=self.store)
         except OSError:
             self._found.unreadable.add(path)
             self._found.left_alone.add(path)
@@ -262,7 +227,7 @@ class WorkspaceCapture:
             self._keep(path, seen)
 
     def _keep(self, path: bytes, seen: SeenFile) -> None:
-        if seen.entry != self._head.get(path) and self._observer.is_foreign(path):
+        if seen.entry != self.head.get(path) and self.observer.is_foreign(path):
             self._leave_foreign(path)
             return
 
@@ -277,7 +242,7 @@ class WorkspaceCapture:
         """Keep HEAD's entries for all paths that are left alone."""
         alone = self._found.left_alone
         closed = self._inner | {path.rstrip(b"/") for path in alone if path.endswith(b"/")}
-        for path, entry in self._head.items():
+        for path, entry in self.head.items():
             if path in alone or (closed and is_in_one_of(path, closed)):
                 self._found.standing[path] = entry
                 self._found.files.pop(path, None)

@@ -9,35 +9,25 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote_from_bytes
 
 from hankweave_server.git.trees import Lookup, differences
 from hankweave_server.user_git.errors import CheckpointError
+from hankweave_server.user_git.labels import CHECKPOINT_PREFIX, Mark, mark_in
 from hankweave_server.user_git.repository import Commit
 from hankweave_server.user_git.workspace import OpenWorkspace
 
-PREFIX = b"architect:checkpoint:"
+PREFIX = CHECKPOINT_PREFIX.encode() + b":"
 ROLLBACK = b"architect:rollback:"
 SAFETY = b"architect:safety:"
 STAGED = b"architect:staged:"
 
-_STEP = re.compile(rb"step-(\d{1,18})(?: -- (.*))?", re.DOTALL)
 _TRAILER = re.compile(
     rb"\n\n(?=Hankweave-)(?:Hankweave-Checkpoint: (?P<checkpoint>[0-9a-f]{40,64})\n)?"
     rb"(?:Hankweave-Workspace: (?P<folder>\S*)\n)?\Z"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """The parsed message of a checkpoint."""
-
-    step: int
-    name: str | None
-    """The name of a named step; None for a numbered one."""
-    message: str
 
 
 def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = None) -> bytes:
@@ -60,18 +50,12 @@ def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = No
     return content + b"\n" + (b"\n" + trailers if trailers else b"")
 
 
-def marked(commit: Commit) -> Marked | None:
+def marked(commit: Commit) -> Mark | None:
     """Parse a checkpoint's message; return None for any other commit, whatever it mentions."""
     if not commit.message.startswith(PREFIX):
         return None
 
-    told = _TRAILER.sub(b"\n", commit.message).removeprefix(PREFIX).removesuffix(b"\n")
-    numbered = _STEP.fullmatch(told)
-    if numbered is not None:
-        return Marked(int(numbered[1]), None, os.fsdecode(numbered[2] or b""))
-
-    name = told.partition(b"\n")[0].partition(b" -- ")[0]
-    return Marked(0, os.fsdecode(name), os.fsdecode(told)) if name else None
+    return mark_in(os.fsdecode(_TRAILER.sub(b"\n", commit.message).removesuffix(b"\n")))
 
 
 def belongs_to(commit: Commit, folder: bytes) -> bool:
@@ -124,7 +108,7 @@ class ListedCommit:
     """One entry of the list of checkpoints."""
 
     sha: str
-    mark: Marked
+    mark: Mark
     timestamp: int
     files: tuple[str, ...]
     """Paths in the workspace that it changed."""
@@ -135,40 +119,34 @@ class CommitListing:
 
     def __init__(self, place: OpenWorkspace) -> None:
         self._place = place
+        self._head = [place.head.sha] if place.head.sha else []
+        self._kept = list(place.repo.references(SAFETY_REFS).values())
 
     def all(self) -> list[ListedCommit]:
         """Return every checkpoint, newest first."""
-        kept = self._place.repo.references(SAFETY_REFS).values()
-        head = self._place.head.sha
-        tips = [*kept, *([head] if head else [])]
-        return [self.listed(commit) for commit in self._checkpoints(tips)] if tips else []
+        return list(map(self.listed, self._checkpoints([*self._kept, *self._head])))
 
     def on_the_line(self) -> Iterator[ListedCommit]:
         """Yield the checkpoints that are ancestors of HEAD, newest first."""
-        head = self._place.head.sha
-        return map(self.listed, self._checkpoints([head])) if head else iter(())
+        return map(self.listed, self._checkpoints(self._head))
 
-    def found(self, step: int | str | None) -> str | None:
+    def found(self, step: int | str) -> str | None:
         """Return the newest checkpoint of a step on HEAD's line, otherwise among the others."""
-        head = self._place.head.sha
-        kept = [*self._place.repo.references(SAFETY_REFS).values()]
-        for tips, hidden in ((([head] if head else []), []), (kept, [head] if head else [])):
-            for commit in self._checkpoints(tips, hidden) if tips else ():
+        for tips, hidden in ((self._head, []), (self._kept, self._head)):
+            for commit in self._checkpoints(tips, hidden):
                 mark = marked(commit)
-                if mark is not None and _means(step, mark):
+                if mark is not None and mark.is_called(step):
                     return commit.sha
 
         return None
 
     def listed(self, commit: Commit) -> ListedCommit:
         mark = marked(commit)
-        if mark is None:
-            raise ValueError(f"{commit.sha} is no checkpoint")
-
+        assert mark is not None, f"{commit.sha} is a checkpoint"
         return ListedCommit(commit.sha, mark, commit.author_time, self._files_of(commit))
 
-    def _checkpoints(self, tips: list[str], hidden: list[str] | None = None) -> Iterator[Commit]:
-        for commit in self._place.repo.commits(tips, hidden or []):
+    def _checkpoints(self, tips: list[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
+        for commit in self._place.repo.commits(tips, hidden):
             if marked(commit) is not None and belongs_to(commit, self._place.folder):
                 yield commit
 
@@ -178,11 +156,3 @@ class CommitListing:
         before = repo.commit(commit.parents[0]).tree if commit.parents else None
         trees = [lookup.folder(tree, self._place.folder) for tree in (before, commit.tree)]
         return tuple(os.fsdecode(path) for path in sorted(differences(repo.read_tree, *trees)))
-
-
-def _means(step: int | str | None, mark: Marked) -> bool:
-    """Return whether a mark matches; a number never matches a named step, whose step is 0."""
-    if isinstance(step, str):
-        return mark.name == step
-
-    return mark.name is None and mark.step == step

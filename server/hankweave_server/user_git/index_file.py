@@ -72,23 +72,13 @@ class IndexEntry:
 
         A file changed in the same instant as the index may have changed again.
         """
-        ctime, ctime_ns, mtime, mtime_ns, _, inode, _, uid, gid, size = _STAT.unpack(self.stat)
-        if (mtime, inode, uid, gid, size) != (
-            status.st_mtime_ns // 10**9 & _LOW,
-            status.st_ino & _LOW,
-            status.st_uid & _LOW,
-            status.st_gid & _LOW,
-            status.st_size & _LOW,
-        ):
-            return False
+        then, now = self.stat, _packed(status)
+        if then[12:16] == bytes(4):  # An index without nanoseconds.
+            now = now[:4] + then[4:8] + now[8:12] + bytes(4) + now[16:]
 
-        if (size == 0) != (self.digest == EMPTY_BLOB) or ctime != status.st_ctime_ns // 10**9:
-            return False
-
-        if mtime_ns and (mtime_ns, ctime_ns) != (
-            status.st_mtime_ns % 10**9,
-            status.st_ctime_ns % 10**9,
-        ):
+        is_same = (then[:16], then[20:24], then[28:]) == (now[:16], now[20:24], now[28:])
+        is_empty = status.st_size == 0
+        if not is_same or is_empty != (self.digest == EMPTY_BLOB):
             return False
 
         return self._compared_ns() < index_written_ns

@@ -39,19 +39,19 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     head_before: str | None
     head_after: str | None
     why: str
-    tree_before: str | None
+    tree_before: str | None = None
     """The tree of the work tree before; None if the work tree does not change."""
-    tree_after: str | None
+    tree_after: str | None = None
     index_tree: str | None
     """The folder's content in the index after the move; None for nothing."""
-    permissions: dict[str, int]
-    exact_before: dict[str, str]
-    exact: dict[str, str]
+    permissions: dict[str, int] = {}
+    exact_before: dict[str, str] = {}
+    exact: dict[str, str] = {}
     safety_ref: str | None = None
     """The ref that keeps the former work tree; None if the work tree does not change."""
-    undo: UndoRecord | None
+    undo: UndoRecord | None = None
     """The undo record to keep afterwards."""
-    replaces_undo: bool
+    replaces_undo: bool = False
 
 
 class UndoNotes:

@@ -6,14 +6,13 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 
 from hankweave_server.git.objects import digest_of
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR, Entry
 from hankweave_server.user_git.attributes import RAW, GitAttributes, to_repository
 from hankweave_server.user_git.index_file import IndexEntry, IndexFile
 from hankweave_server.user_git.repository import GitRepository
-from hankweave_server.user_git.settings import UserSettings
+from hankweave_server.user_git.settings import UserSettings, file_content
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.stat_index import signature_of
 
@@ -37,19 +36,16 @@ class WorkspaceObserver:
     ) -> None:
         self._repo = repo
         self._descent = descent
-        self._info = _content(repo.common_dir / "info" / "attributes")
+        self._info = file_content(repo.common_dir / "info" / "attributes")
         self._settings = settings
         self.indexed = {entry.path: entry for entry in index.entries if not entry.stage}
         self.keeps_modes = settings.flag("core.filemode", default=True)
         self.keeps_links = settings.flag("core.symlinks", default=True)
-        self.attributes = self._attributes()
+        self.read_attributes()
 
-    def _attributes(self) -> GitAttributes:
-        return GitAttributes(self._settings, self._info, self.rules_file)
-
-    def reread_attributes(self) -> None:
-        """Reload the attributes after `.gitattributes` files have changed."""
-        self.attributes = self._attributes()
+    def read_attributes(self) -> None:
+        """Load the attributes, again after `.gitattributes` files have changed."""
+        self.attributes = GitAttributes(self._settings, self._info, self.rules_file)
 
     def is_foreign(self, path: bytes) -> bool:
         """Return whether another program (LFS, git-crypt) makes the stored content of a path."""
@@ -121,15 +117,11 @@ class WorkspaceObserver:
 
     def _converted(self, path: bytes, content: bytes) -> bytes:
         conversion = self.attributes.conversion(path) or RAW
-        if conversion.does_nothing:
-            return content
-
         before = None
         if conversion.is_guessed and b"\r" in content:
-            known = self.indexed.get(path)
-            before = self._blob_of(known)
+            before = self._blob_of(self.indexed.get(path))
 
-        return to_repository(content, conversion, before)
+        return to_repository(content, conversion, before or b"")
 
     def _blob_of(self, known: IndexEntry | None) -> bytes | None:
         if known is None or known.is_only_intended or known.mode not in (REGULAR, EXECUTABLE):
@@ -171,10 +163,3 @@ def _read_file(name: bytes, folder: int) -> tuple[bytes, os.stat_result]:
 
         content = file.read()
         return content, os.fstat(descriptor)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return b""

@@ -6,7 +6,6 @@ changed. libgit2 runs no hook and signs nothing; its index, filters and checkout
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, SortMode
 
-from hankweave_server.fsutil import sync_directory, sync_filesystem
+from hankweave_server.fsutil import sync_directory, sync_file, sync_filesystem
 from hankweave_server.user_git.errors import (
     CheckpointError,
     NotARepository,
@@ -293,14 +292,9 @@ class GitRepository:
 def _synced(path: Path) -> bool:
     """Flush a file; return False if it does not exist: an object in a pack, a packed ref."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        sync_file(path)
+    except FileNotFoundError:
         return False
-
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
     return True
 

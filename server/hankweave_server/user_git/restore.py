@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import ParamSpec
 from urllib.parse import quote_from_bytes
 
-from hankweave_server.fsutil import make_private_directory, sync_directory, sync_filesystem
+from hankweave_server.fsutil import (
+    make_private_directory,
+    sync_directory,
+    sync_file,
+    sync_filesystem,
+)
 from hankweave_server.git.checkout import Allowed, Changes, Checkout
 from hankweave_server.git.trees import EXECUTABLE, LINK, Entry, Lookup, differences
 from hankweave_server.user_git.attributes import ATTRIBUTES, RAW, to_work_tree
@@ -33,9 +38,9 @@ from hankweave_server.user_git.errors import (
 )
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile, encoded
 from hankweave_server.user_git.intents import Intent
-from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
-from hankweave_server.user_git.repository import GitRepository, Head
-from hankweave_server.user_git.tree_builder import files_in, is_in
+from hankweave_server.user_git.observer import SeenFile
+from hankweave_server.user_git.repository import Head
+from hankweave_server.user_git.tree_builder import files_in, is_in, is_in_one_of
 from hankweave_server.user_git.workspace import OpenWorkspace
 from hankweave_server.worktree.dirfd import Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined, parents_of
@@ -67,36 +72,28 @@ class Restoring(Checkout):
 
     def __init__(
         self,
-        *,
-        repo: GitRepository,
+        place: OpenWorkspace,
+        intent: Intent,
         folder: bytes,
-        descent: Descent,
-        observer: WorkspaceObserver,
-        spares: int,
         captured: WorkspaceCaptured | None,
-        permissions: Mapping[bytes, int],
-        exact_before: Mapping[bytes, bytes],
-        exact: Mapping[bytes, bytes],
-        converts: bool,
+        spares: int,
     ) -> None:
         """Prepare a restore.
 
-        `captured` is the scan that the safety commit was made from; None after a crash.
-        `permissions` apply to files that do not exist now. `exact` are blobs to write instead of
-        the tree's, `exact_before` those of the files that exist. An undo does not convert line ends
-        (`converts`), because `.gitattributes` may have been different.
+        `captured` is the scan that the safety commit was made from; None after a crash. The
+        intent's permissions apply to files that do not exist now, and its exact bytes replace the
+        blobs of its trees. An undo does not convert line ends, because `.gitattributes` may have
+        been different.
         """
-        super().__init__(descent, spares)
-        self._repo = repo
+        super().__init__(place.descent, spares)
+        self._repo = place.repo
+        self._observer = place.observer
         self._folder = folder
-        self._observer = observer
-        self._before = captured.seen if captured is not None else {}
-        self._looked_ns = captured.began_ns if captured is not None else 0
-        self._captured = captured.files if captured is not None else {}
-        self._permissions = permissions
-        self._exact_before = exact_before
-        self._exact = exact
-        self._converts = converts
+        self._captured = captured or WorkspaceCaptured(began_ns=0)
+        self._permissions = {bytes.fromhex(path): to for path, to in intent.permissions.items()}
+        self._exact_before = _blobs(intent.exact_before)
+        self._exact = _blobs(intent.exact)
+        self._converts = intent.undo is not None
         self._umask = _umask()
         self._done = Restored()
 
@@ -110,7 +107,7 @@ class Restoring(Checkout):
     ) -> None:
         super()._attempt(path, act, *args, **details)
         if _is_attributes(path):
-            self._observer.reread_attributes()
+            self._observer.read_attributes()
 
     def _turn(self, path: bytes) -> tuple[bool, bytes]:
         return not _is_attributes(path), path
@@ -192,30 +189,26 @@ class Restoring(Checkout):
 
     def _is_old(self, path: bytes, old: Entry | None, status: os.stat_result) -> bool:
         """Return whether the current file is the one that the safety commit was made from."""
-        known = self._before.get(path)
+        known = self._captured.seen.get(path)
         if (
             known is not None
-            and known.st_ctime_ns + INSTANT_NS < self._looked_ns
+            and known.st_ctime_ns + INSTANT_NS < self._captured.began_ns
             and signature_of(known) == signature_of(status)
         ):
-            return old is not None and old == self._captured.get(path)
+            return old is not None and old == self._captured.files.get(path)
 
-        return old is not None and self._is(path, old, self._exact_before)
+        return old is not None and self._is(path, old, self._exact_before.get(path, old.digest))
 
     def _is_new(self, path: bytes, new: Entry) -> bool:
         """Return whether the current file is already the target's, as after a crash."""
-        if self._is(path, new, self._exact):
+        if self._is(path, new, self._exact.get(path, new.digest)):
             return True
 
-        return self._converts and self._has(new, self._observer.at(path), new.digest)
+        return self._converts and self._is(path, new, new.digest, converts=True)
 
-    def _is(self, path: bytes, entry: Entry, exact: Mapping[bytes, bytes]) -> bool:
-        """Compare the exact bytes, because `.gitattributes` may have changed."""
-        return self._has(
-            entry, self._observer.at(path, converts=False), exact.get(path, entry.digest)
-        )
-
-    def _has(self, entry: Entry, seen: SeenFile | None, digest: bytes) -> bool:
+    def _is(self, path: bytes, entry: Entry, digest: bytes, *, converts: bool = False) -> bool:
+        """Compare the exact bytes unless `converts`, because `.gitattributes` may have changed."""
+        seen = self._observer.at(path, converts=converts)
         if seen is None or seen.entry.digest != digest:
             return False
 
@@ -262,17 +255,15 @@ def index_after(
     """Return the index after a move; only the folder's part of it changes."""
     old = place.index
     tree = bytes.fromhex(intent.index_tree) if intent.index_tree else None
-    files = files_in(place.repo, tree, folder)
     inside = {each.path: each for each in old.entries if is_in(each.path, folder)}
     outside = [each.doubted(old.written_ns) for each in old.entries if each.path not in inside]
-    kept = {path: each for path, each in inside.items() if _stays(each, captured)}
-    folders = {path.rstrip(b"/") for path, each in kept.items() if each.is_sparse_folder}
-    made = dict(kept)
-    for path, entry in files.items():
-        if path in kept or entry.mode == GITLINK or (captured and path in captured.left_alone):
+    made = {path: each for path, each in inside.items() if _stays(each, captured)}
+    folders = {path.rstrip(b"/") for path, each in made.items() if each.is_sparse_folder}
+    for path, entry in files_in(place.repo, tree, folder).items():
+        if path in made or entry.mode == GITLINK or (captured and path in captured.left_alone):
             continue
 
-        if not folders or not any(above in folders for above in parents_of(path)):
+        if not folders or not is_in_one_of(path, folders):
             seen = _seen(path, entry, captured, restored)
             made[path] = _entry(path, entry, inside.get(path), seen, old.written_ns)
 
@@ -328,14 +319,12 @@ def write_index(place: OpenWorkspace, index: IndexFile) -> None:
     path = place.repo.git_dir / "index"
     temporary = place.repo.git_dir / "hankweave-index.new"
     try:
-        with temporary.open("wb") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
+        temporary.touch()
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o777)
 
-            file.write(encoded(index))
-            file.flush()
-            os.fsync(file.fileno())
-
+        temporary.write_bytes(encoded(index))
+        sync_file(temporary)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)  # Frees space, in case the disk is full.
@@ -439,18 +428,7 @@ def _restore(
     spares = place.repo.git_dir / "hankweave-spares"
     make_private_directory(spares)
     with folder_for_spares(spares) as descriptor:
-        restored = Restoring(
-            repo=place.repo,
-            folder=folder,
-            descent=place.descent,
-            observer=place.observer,
-            spares=descriptor,
-            captured=captured,
-            permissions={bytes.fromhex(path): mode for path, mode in intent.permissions.items()},
-            exact_before=_blobs(intent.exact_before),
-            exact=_blobs(intent.exact),
-            converts=intent.undo is not None,
-        ).run(changes)
+        restored = Restoring(place, intent, folder, captured, descriptor).run(changes)
 
     sync_filesystem(place.repo.work_tree)
     return restored

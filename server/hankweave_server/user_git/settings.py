@@ -74,11 +74,15 @@ class UserSettings:
         if named == "":
             return b""  # An empty value disables the file.
 
-        path = Path(named).expanduser() if named else _xdg() / usual
-        try:
-            return path.read_bytes() if path.is_file() else b""
-        except OSError:
-            return b""
+        return file_content(Path(named).expanduser() if named else _xdg() / usual)
+
+
+def file_content(path: Path) -> bytes:
+    """Return the content of a file; nothing if it is missing or cannot be read."""
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return b""
 
 
 def _xdg() -> Path:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hankweave_server.git.objects import digest_of
 from hankweave_server.git.trees import REGULAR, Entry
 from hankweave_server.user_git.capture import OURS, WorkspaceCaptured
@@ -63,16 +65,42 @@ STAGED_REFS = "refs/hankweave/staged/"
 class Safety:
     """The saved state before a move."""
 
+    now: bytes
+    """The tree of what may change: the work tree, except for the paths that stay."""
+    permissions: dict[str, int]
+    exact: dict[str, str]
+    """Blobs of exact bytes, as an intent has them."""
     commit: str
-    tree: bytes
     ref: str
     staged: str | None
 
 
+def secure(
+    place: OpenWorkspace,
+    captured: WorkspaceCaptured,
+    wanted: Mapping[bytes, Entry],
+    standing: Mapping[bytes, Entry],
+    tree: bytes,
+    why: bytes,
+) -> Safety:
+    """Save what a move to `tree` changes; `wanted` are its files, `standing` those that stay."""
+    stays = place.ignored_there(captured, wanted)
+    files = {path: entry for path, entry in captured.files.items() if path not in stays}
+    now = place.tree_with(without_collisions(files, standing))
+    changes = changes_between(place, place.folder, now, tree)
+    exact = exact_bytes(place, captured, changes)
+    told = {path.hex(): entry.digest.hex() for path, entry in exact.items()}
+    permissions = unusual_permissions(place.descent, captured, changes)
+    return Safety(now, permissions, told, *save(place, captured, why, exact))
+
+
 def save(
     place: OpenWorkspace, captured: WorkspaceCaptured, why: bytes, exact: dict[bytes, Entry]
-) -> Safety:
-    """Commit the work tree and the staged content, under a ref that is never moved."""
+) -> tuple[str, str, str | None]:
+    """Commit the work tree and the staged content, under a ref that is never moved.
+
+    Return the commit, its ref and the commit of the staged content.
+    """
     staged, more = None, []
     staged_tree = place.staged_tree()
     if staged_tree is not None:
@@ -83,15 +111,13 @@ def save(
         message = SAFETY + b" exact bytes " + why + b"\n"
         more.append(write_commit(place, place.tree_with(exact), message))
 
-    tree = place.tree_of(captured)
-    message = SAFETY + b" " + why + b"\n"
-    sha = write_commit(place, tree, message, *more)
+    sha = write_commit(place, place.tree_of(captured), SAFETY + b" " + why + b"\n", *more)
     place.repo.flush()
     taken = place.repo.references(SAFETY_REFS)
     numbers = [int(end) for ref in taken if (end := ref.removeprefix(SAFETY_REFS)).isdecimal()]
     ref = f"{SAFETY_REFS}{max(numbers, default=0) + 1}"
     place.repo.point(ref, sha)
-    return Safety(sha, tree, ref, staged)
+    return sha, ref, staged
 
 
 def write_commit(place: OpenWorkspace, tree: bytes, message: bytes, *more: str) -> str:
@@ -101,34 +127,33 @@ def write_commit(place: OpenWorkspace, tree: bytes, message: bytes, *more: str) 
 
 def keep_staged(place: OpenWorkspace, captured: WorkspaceCaptured, sha: str) -> None:
     """Keep staged content that is neither in HEAD nor in the work tree."""
-    staged = place.index_files()
     in_head = place.files_of(place.head_tree)
-    lost = [
-        path
-        for path, entry in staged.items()
-        if path not in captured.left_alone
+    is_lost = any(
+        path not in captured.left_alone
         and entry.mode != GITLINK
         and entry not in (in_head.get(path), captured.files.get(path))
-    ]
-    tree = place.staged_tree() if lost else None
+        for path, entry in place.index_files().items()
+    )
+    tree = place.staged_tree() if is_lost else None
     if tree is not None:
-        message = STAGED + b" before checkpoint " + sha[:7].encode() + b"\n"
-        kept = write_commit(place, tree, message)
-        place.repo.flush()
-        place.repo.point(STAGED_REFS + sha[:12], kept)
+        _keep_staged_tree(place, tree, b"before checkpoint " + sha[:7].encode(), sha)
 
 
 def keep_staged_since(place: OpenWorkspace, intent: Intent) -> None:
     """Keep content staged after a crash, since finishing the move rewrites the index."""
     tree = place.staged_tree()
-    if tree is None:
-        return
-
     known = [intent.head_before, intent.head_after, intent.undo.staged if intent.undo else None]
-    if tree not in [place.repo.commit(sha).tree for sha in known if sha is not None]:
-        kept = write_commit(place, tree, STAGED + b" before a rollback was finished\n")
-        place.repo.flush()
-        place.repo.point(STAGED_REFS + kept[:12], kept)
+    trees = [place.repo.commit(sha).tree for sha in known if sha is not None]
+    if tree is not None and tree not in trees:
+        _keep_staged_tree(place, tree, b"before a rollback was finished")
+
+
+def _keep_staged_tree(
+    place: OpenWorkspace, tree: bytes, why: bytes, named_by: str | None = None
+) -> None:
+    kept = write_commit(place, tree, STAGED + b" " + why + b"\n")
+    place.repo.flush()
+    place.repo.point(STAGED_REFS + (named_by or kept)[:12], kept)
 
 
 def exact_bytes(
@@ -148,11 +173,6 @@ def exact_bytes(
             found[path] = Entry(REGULAR, place.repo.write_blob(content))
 
     return found
-
-
-def told(exact: Mapping[bytes, Entry]) -> dict[str, str]:
-    """Encode the blobs of exact bytes for an intent or undo record."""
-    return {path.hex(): entry.digest.hex() for path, entry in exact.items()}
 
 
 def tell_of(captured: WorkspaceCaptured) -> None:
@@ -239,7 +259,8 @@ class WorkspaceGit:
             sha = write_commit(place, tree, message)
             keep_staged(place, captured, sha)
             subject = message.partition(b"\n")[0]
-            self._move(place, captured, sha, "commit: " + os.fsdecode(subject), index_tree=tree)
+            why = "commit: " + os.fsdecode(subject)
+            self._move(place, captured, intended(place, sha, why, tree))
             return CommitListing(place).listed(place.repo.commit(sha))
 
     def listed(self) -> list[ListedCommit]:
@@ -286,7 +307,10 @@ class WorkspaceGit:
         Raises RollbackIncomplete if it was done except for files that changed meanwhile.
         """
         with self._changing() as place:
-            sha = place.repo.named(commit) if commit else CommitListing(place).found(step)
+            sha = place.repo.named(commit) if commit else None
+            if not commit and step is not None:
+                sha = CommitListing(place).found(step)
+
             if sha is None:
                 return False
 
@@ -316,36 +340,32 @@ class WorkspaceGit:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[OpenWorkspace]:
-        with faults_told(), opened(self._root) as place:
-            if not place.notes.has_intent():
-                yield place
-                return
+        with faults_told(), contextlib.ExitStack() as stack:
+            place = stack.enter_context(opened(self._root))
+            if place.notes.has_intent():
+                stack.close()
+                with self._locked():
+                    place = stack.enter_context(opened(self._root))
 
-        with faults_told():
-            self._recover()
-            with opened(self._root) as place:
-                yield place
+            yield place
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[OpenWorkspace]:
-        """Hold both locks, after finishing an interrupted move."""
-        with faults_told(), opened(self._root) as place:
+        with faults_told(), self._locked(), opened(self._root) as place:
+            place.refuse_in_between()
+            yield place
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the locks, after finishing an interrupted move."""
+        with opened(self._root) as place:
             common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
 
-        with faults_told(), alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
+        with alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
             if notes.has_intent():  # Checked under the lock: its former holder may have died.
                 self._finish_interrupted()
 
-            with opened(self._root) as place:
-                place.refuse_in_between()
-                yield place
-
-    def _recover(self) -> None:
-        with opened(self._root) as place:
-            common_dir, git_dir = place.repo.common_dir, place.repo.git_dir
-
-        with alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
-            self._finish_interrupted()
+            yield
 
     def _finish_interrupted(self) -> None:
         with opened(self._root) as place:
@@ -353,9 +373,7 @@ class WorkspaceGit:
             if intent is not None:
                 place.refuse_in_between()
                 keep_staged_since(place, intent)
-                tell_unfinished(
-                    move(place, intent, None), ("The interrupted operation is complete")
-                )
+                tell_unfinished(move(place, intent, None), "The interrupted operation is complete")
 
     def _go_to(self, place: OpenWorkspace, target: Commit) -> None:
         wanted = {
@@ -365,75 +383,40 @@ class WorkspaceGit:
         }
         captured = place.capture(store=True, also=wanted)
         tell_of(captured)
-        name = what(target)
+        name, standing = what(target), captured.standing
         files = {path: e for path, e in wanted.items() if path not in captured.left_alone}
-        tree = place.tree_with(without_collisions(files, captured.standing))
-        now = self._without(place, captured, place.ignored_there(captured, wanted))
-        changes = changes_between(place, place.folder, now, tree)
-        exact = exact_bytes(place, captured, changes)
-        safety = save(place, captured, b"before rollback to " + name, exact)
+        tree = place.tree_with(without_collisions(files, standing))
+        safety = secure(place, captured, wanted, standing, tree, b"before rollback to " + name)
         after = self._head_after(place, target, tree, name)
+        intent = intended(place, after, "architect:rollback: to " + os.fsdecode(name), tree)
         record = UndoRecord(
-            folder=place.folder.hex(),
-            branch=place.head.branch,
-            head_before=place.head.sha,
+            folder=intent.folder,
+            branch=intent.branch,
+            head_before=intent.head_before,
             head_after=after,
             safety=safety.commit,
             safety_ref=safety.ref,
             staged=safety.staged,
-            permissions=unusual_permissions(place.descent, captured, changes),
-            exact=told(exact),
+            permissions=safety.permissions,
+            exact=safety.exact,
         )
-        self._move(
-            place,
-            captured,
-            after,
-            "architect:rollback: to " + os.fsdecode(name),
-            index_tree=tree,
-            trees=(now, tree),
-            exact=record.exact,
-            safety_ref=safety.ref,
-            undo=record,
-        )
+        self._move(place, captured, with_files(intent, safety, tree, undo=record))
 
     def _come_back(self, place: OpenWorkspace, record: UndoRecord) -> None:
-        before = place.repo.commit(record.safety)
-        wanted = place.files_of(before.tree)
+        tree = place.repo.commit(record.safety).tree
+        wanted = place.files_of(tree)
         captured = place.capture(store=True, also=wanted)
         tell_of(captured)
-        alone_now = {
+        standing = {
             path: entry for path, entry in wanted.items() if is_in_one_of(path, captured.left_alone)
         }
-        stays = place.ignored_there(captured, wanted)
-        now = self._without(place, captured, stays, alone_now)
-        changes = changes_between(place, place.folder, now, before.tree)
-        exact = exact_bytes(place, captured, changes)
-        safety = save(place, captured, b"before undo of the rollback", exact)
+        why = b"before undo of the rollback"
+        safety = secure(place, captured, wanted, standing, tree, why)
         staged = record.staged or record.head_before
         index_tree = place.repo.commit(staged).tree if staged else None
-        self._move(
-            place,
-            captured,
-            record.head_before,
-            "architect:rollback: undone",
-            index_tree=index_tree,
-            trees=(now, before.tree),
-            exact=told(exact),
-            safety_ref=safety.ref,
-            record=record,
-        )
-
-    def _without(
-        self,
-        place: OpenWorkspace,
-        captured: WorkspaceCaptured,
-        stays: set[bytes],
-        standing: dict[bytes, Entry] | None = None,
-    ) -> bytes:
-        """Write the tree of what may change: the work tree, except for the paths that stay."""
-        files = {path: entry for path, entry in captured.files.items() if path not in stays}
-        alone = captured.standing if standing is None else standing
-        return place.tree_with(without_collisions(files, alone))
+        intent = intended(place, record.head_before, "architect:rollback: undone", index_tree)
+        intent = replace(intent, permissions=record.permissions, exact=record.exact)
+        self._move(place, captured, with_files(intent, safety, tree))
 
     def _head_after(self, place: OpenWorkspace, target: Commit, tree: bytes, name: bytes) -> str:
         """Return the new HEAD: an earlier commit, the present one, or a new one.
@@ -453,41 +436,40 @@ class WorkspaceGit:
 
         return write_commit(place, tree, ROLLBACK + name + b"\n")
 
-    def _move(
-        self,
-        place: OpenWorkspace,
-        captured: WorkspaceCaptured,
-        after: str | None,
-        why: str,
-        *,
-        index_tree: bytes | None,
-        trees: tuple[bytes, bytes] | None = None,
-        exact: dict[str, str] | None = None,
-        safety_ref: str | None = None,
-        undo: UndoRecord | None = None,
-        record: UndoRecord | None = None,
-    ) -> None:
-        intent = Intent(
-            folder=place.folder.hex(),
-            branch=place.head.branch,
-            head_before=place.head.sha,
-            head_after=after,
-            why=why.encode("utf-8", "replace").decode(),
-            tree_before=trees[0].hex() if trees else None,
-            tree_after=trees[1].hex() if trees else None,
-            index_tree=index_tree.hex() if index_tree else None,
-            permissions=record.permissions if record else {},
-            exact_before=exact or {},
-            exact=record.exact if record else {},
-            safety_ref=safety_ref,
-            undo=undo,
-            replaces_undo=trees is not None,
-        )
-        needed = [after] if after else []
-        if trees is not None:
+    def _move(self, place: OpenWorkspace, captured: WorkspaceCaptured, intent: Intent) -> None:
+        needed = [intent.head_after] if intent.head_after else []
+        if intent.tree_before is not None:
             # The tree may belong to no commit: ignored files that are restored are in it.
-            needed.append(write_commit(place, trees[0], SAFETY + b" under way\n"))
+            before = bytes.fromhex(intent.tree_before)
+            needed.append(write_commit(place, before, SAFETY + b" under way\n"))
 
         place.repo.flush()
         begin(place, intent, *needed)
         tell_unfinished(move(place, intent, captured), "The rollback is complete")
+
+
+def intended(place: OpenWorkspace, after: str | None, why: str, index: bytes | None) -> Intent:
+    """Return the intent to move HEAD and the index, but no file."""
+    return Intent(
+        folder=place.folder.hex(),
+        branch=place.head.branch,
+        head_before=place.head.sha,
+        head_after=after,
+        why=why.encode("utf-8", "replace").decode(),
+        index_tree=index.hex() if index else None,
+    )
+
+
+def with_files(
+    intent: Intent, safety: Safety, tree: bytes, undo: UndoRecord | None = None
+) -> Intent:
+    """Return the intent with the change of the files to `tree`."""
+    return replace(
+        intent,
+        tree_before=safety.now.hex(),
+        tree_after=tree.hex(),
+        exact_before=safety.exact,
+        safety_ref=safety.ref,
+        undo=undo,
+        replaces_undo=True,
+    )

@@ -23,7 +23,7 @@ from hankweave_server.user_git.index_file import FOLDER, read_index
 from hankweave_server.user_git.intents import UndoNotes
 from hankweave_server.user_git.observer import WorkspaceObserver
 from hankweave_server.user_git.repository import GitRepository, Head
-from hankweave_server.user_git.settings import UserSettings
+from hankweave_server.user_git.settings import UserSettings, file_content
 from hankweave_server.user_git.tree_builder import files_in, is_in, with_folder, without_collisions
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import parents_of
@@ -65,9 +65,8 @@ class OpenWorkspace:
         return self._ignoring().hides_folder_or_one_above(self.folder)
 
     def _ignoring(self, read: Callable[[bytes], bytes | None] | None = None) -> Ignoring:
-        exclude = self.repo.common_dir / "info" / "exclude"
-        content = exclude.read_bytes() if exclude.is_file() else b""
-        return Ignoring(self.settings, content, read or self.observer.rules_file)
+        exclude = file_content(self.repo.common_dir / "info" / "exclude")
+        return Ignoring(self.settings, exclude, read or self.observer.rules_file)
 
     def capture(self, *, store: bool, also: Iterable[bytes] = ()) -> WorkspaceCaptured:
         ignoring = self._ignoring()
@@ -212,31 +211,35 @@ def alone(common_dir: Path) -> Iterator[None]:
     """Exclude other managers of the repository; raise RepositoryBusy after 30 seconds."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(common_dir / "hankweave.lock", flags, 0o600)
+
+    def is_locked() -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+
+        return True
+
     try:
-        _wait_for(descriptor)
+        _wait_for(
+            is_locked,
+            PATIENCE_S,
+            "Another checkpoint or rollback of this repository is still running.",
+            "Wait for it, or find the process that holds hankweave.lock in the git directory.",
+        )
         yield
     finally:
         os.close(descriptor)
 
 
-def _wait_for(descriptor: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise RepositoryBusy(
-                    "Another checkpoint or rollback of this repository is still running.",
-                    (
-                        "Wait for it, or find the process that holds hankweave.lock in the git "
-                        "directory."
-                    ),
-                ) from None
+def _wait_for(act: Callable[[], bool], patience: float, message: str, hint: str) -> None:
+    """Repeat an attempt until it succeeds; raise RepositoryBusy if it does not in time."""
+    deadline = time.monotonic() + patience
+    while not act():
+        if time.monotonic() > deadline:
+            raise RepositoryBusy(message, hint)
 
-            time.sleep(_PAUSE_S)
-        else:
-            return
+        time.sleep(_PAUSE_S)
 
 
 @contextlib.contextmanager
@@ -258,12 +261,12 @@ def gc_held_off(common_dir: Path) -> Iterator[None]:
         yield
     finally:
         ours.unlink(missing_ok=True)
-        if is_held and _content(pid) == mark:
+        if is_held and file_content(pid) == mark:
             pid.unlink(missing_ok=True)
 
 
 def _runs_elsewhere(pid: Path) -> bool:
-    number, _, host = _content(pid).partition(b" ")
+    number, _, host = file_content(pid).partition(b" ")
     if not number.isdigit():
         return False
 
@@ -274,10 +277,27 @@ def _runs_elsewhere(pid: Path) -> bool:
 def index_held(git_dir: Path) -> Iterator[None]:
     """Hold git's lock on the index; call only inside `alone`."""
     lock, ours = git_dir / "index.lock", git_dir / "hankweave-index.lock"
+
+    def is_linked() -> bool:
+        """Create the lock as a hard link, so that it never exists without its mark."""
+        if _is_ours(lock):
+            lock.unlink(missing_ok=True)
+
+        try:
+            os.link(ours, lock)
+        except FileExistsError:
+            return False
+
+        return True
+
     try:
         ours.write_bytes(_MARK)
-        # Created as a hard link, so that the lock never exists without its mark.
-        _link(ours, lock)
+        _wait_for(
+            is_linked,
+            PATIENCE_WITH_GIT_S,
+            f"Another git program is using this repository: {lock} exists.",
+            "Wait for it to finish; if none is running, remove that file.",
+        )
     finally:
         ours.unlink(missing_ok=True)
 
@@ -289,31 +309,5 @@ def index_held(git_dir: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def _link(ours: Path, lock: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_WITH_GIT_S
-    while True:
-        try:
-            os.link(ours, lock)
-        except FileExistsError:
-            if _is_ours(lock):
-                lock.unlink(missing_ok=True)
-            elif time.monotonic() > deadline:
-                raise RepositoryBusy(
-                    f"Another git program is using this repository: {lock} exists.",
-                    "Wait for it to finish; if none is running, remove that file.",
-                ) from None
-            else:
-                time.sleep(_PAUSE_S)
-        else:
-            return
-
-
 def _is_ours(lock: Path) -> bool:
-    return _content(lock) == _MARK
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    return file_content(lock) == _MARK

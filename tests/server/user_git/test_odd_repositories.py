@@ -308,16 +308,6 @@ def test_links_are_links_unless_git_is_told_otherwise(repo: PersonRepository) ->
     assert repo.status() == ""
 
 
-@pytest.mark.parametrize("path", ["true", "false"])
-def test_quoting_of_names_is_no_concern(repo: PersonRepository, path: str) -> None:
-    """core.quotePath changes git's output, not the content of a checkpoint."""
-    repo.git("config", "core.quotePath", path)
-    repo.write({"größe": "1"})
-    made = CheckpointManager(str(repo.root)).create(1)
-    assert made is not None
-    assert made.files_changed == ["größe"]
-
-
 @pytest.mark.parametrize("name", ["lfs", "git-crypt"])
 def test_content_of_another_program_stays_as_it_is(repo: PersonRepository, name: str) -> None:
     """Paths with a filter, installed or not, are not committed or restored, and are reported."""

@@ -25,69 +25,35 @@ EXAMPLES = 400 if IS_LONG else 12
 
 NAMES = st.sampled_from(
     [
-        "a",
-        "b",
-        "x.txt",
-        "y.bin",
-        "z.c",
-        "sp ace",
-        "-n",
-        'q"',
-        "t\tb",
-        "n\nl",
-        "b\\s",
-        "\udcff",
-        "[x]",
-        "s*",
-        "#h",
-        "!n",
-        ".hid",
-        "trail ",
-        "x.txt.",
-        "build",
-        "A",
+        *(
+            "a",
+            "b",
+            "x.txt",
+            "y.bin",
+            "z.c",
+            "sp ace",
+            "-n",
+            'q"',
+            "t\tb",
+            "n\nl",
+            "b\\s",
+            "\udcff",
+        ),
+        *("[x]", "s*", "#h", "!n", ".hid", "trail ", "x.txt.", "build", "A"),
     ]
 )
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 CONTENTS = st.sampled_from(
     [
-        b"",
-        b"one\n",
-        b"two\r\nlines\r\n",
-        b"mixed\r\nends\n",
-        b"no end",
-        b"\0bin\r\n",
-        b"lone\rcr\n",
-        b"$Id$\n",
-        b"$Id: old $\r\n",
-        b"\x01\x02\r\n",
-        b"x" * 200 + b"\x01\r\n",
+        *(b"", b"one\n", b"two\r\nlines\r\n", b"mixed\r\nends\n", b"no end", b"\0bin\r\n"),
+        *(b"lone\rcr\n", b"$Id$\n", b"$Id: old $\r\n", b"\x01\x02\r\n", b"x" * 200 + b"\x01\r\n"),
         b"\xef\xbb\xbfb\r\n",
     ]
 )
 PATTERN_NAMES = st.sampled_from(
     [
-        "a",
-        "b",
-        "x.txt",
-        "*.txt",
-        "*",
-        "y.*",
-        "[ab]",
-        "[!a]",
-        "build",
-        "sp ace",
-        "?",
-        "\\#h",
-        "\\!n",
-        "s\\*",
-        "é",
-        "**",
-        "trail\\ ",
-        "a*",
-        "*.[ch]",
-        "\\[x\\]",
-        "b\\\\s",
+        *("a", "b", "x.txt", "*.txt", "*", "y.*", "[ab]", "[!a]", "build", "sp ace", "?", "\\#h"),
+        *("\\!n", "s\\*", "é", "**", "trail\\ ", "a*", "*.[ch]", "\\[x\\]", "b\\\\s"),
     ]
 )
 PATTERNS = st.builds(
@@ -102,31 +68,13 @@ PATTERNS = st.builds(
 IGNORES = st.lists(PATTERNS | st.sampled_from(["# no", "", "  ", "a  "]), max_size=4).map(
     lambda lines: "\n".join(lines).encode() + b"\n"
 )
+ATTRIBUTED = ["*", "*.txt", "a", "/b", "**/a", "build/*", "[ab]", "a/b", "?", "*.[ch]"]
+GIVEN = [
+    *("text", "-text", "text=auto", "eol=crlf", "eol=lf", "binary", "ident", "-ident", "!text"),
+    *("text eol=crlf", "text=auto eol=crlf", "crlf", "-crlf", "crlf=input", "!eol"),
+]
 ATTRIBUTES = st.lists(
-    st.builds(
-        "{} {}".format,
-        st.sampled_from(["*", "*.txt", "a", "/b", "**/a", "build/*", "[ab]", "a/b", "?", "*.[ch]"]),
-        st.sampled_from(
-            [
-                "text",
-                "-text",
-                "text=auto",
-                "eol=crlf",
-                "eol=lf",
-                "binary",
-                "ident",
-                "-ident",
-                "!text",
-                "text eol=crlf",
-                "text=auto eol=crlf",
-                "crlf",
-                "-crlf",
-                "crlf=input",
-                "!eol",
-            ]
-        ),
-    ),
-    max_size=3,
+    st.builds("{} {}".format, st.sampled_from(ATTRIBUTED), st.sampled_from(GIVEN)), max_size=3
 ).map(lambda lines: "\n".join(lines).encode() + b"\n")
 
 

@@ -10,7 +10,6 @@ import click
 
 from hankweave_protocol.commands import GetState
 from hankweave_protocol.ids import CodonId
-from hankweave_server.architect.model import Mark
 from hankweave_server.architect.shadow import Labelled, reading
 from hankweave_server.cli.pipelines.steps import (
     ListedStep,
@@ -29,6 +28,7 @@ from hankweave_server.local.living import living_server
 from hankweave_server.local.server_session import look
 from hankweave_server.local.targeting import confirm
 from hankweave_server.plain_text import counted
+from hankweave_server.user_git.labels import Mark
 from hankweave_server.user_git.store import WorkspaceGit
 from hankweave_server.worktree.data_source import layout_of
 
