@@ -18,120 +18,25 @@ variable does not hold, equals nothing, orders before and after nothing and is i
 that contains one behaves like it. White space around compared values does not count, because an
 agent's answer often ends with a newline.
 
-Nothing is evaluated as Python or by a shell: an expression reads variables and nothing else.
+Nothing is evaluated as Python or by a shell: an expression reads variables and nothing else. The
+parser is our own because an error needs a column, which jinja2 does not know, and because jinja2
+reserves words such as `is` and `if`, which are names here.
 
-`tokens` splits a text, `parse` compiles it, and `ParsedCondition.holds` evaluates it.
+`parse` compiles a text, and `ParsedCondition.holds` evaluates it.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from hankweave_server.domain.variables import NAME, names_in, render
 
 __all__ = ["RESERVED", "ConditionError", "ParsedCondition", "is_true", "parse"]
-
-_NUMBER = re.compile(r"[+-]?[0-9]{1,300}(?:\.[0-9]{1,300})?")
-
-
-def _compared(one: str, other: str) -> int:
-    """Return -1, 0 or 1 as the first is less than, equal to or greater than the second."""
-    one, other = one.strip(), other.strip()
-    if _NUMBER.fullmatch(one) and _NUMBER.fullmatch(other):
-        return int(Decimal(one).compare(Decimal(other)))
-
-    return (one > other) - (one < other)
-
-
-RELATIONS: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "==": lambda one, other: _compared(one, other) == 0,
-    "!=": lambda one, other: _compared(one, other) != 0,
-    "<": lambda one, other: _compared(one, other) < 0,
-    "<=": lambda one, other: _compared(one, other) <= 0,
-    ">": lambda one, other: _compared(one, other) > 0,
-    ">=": lambda one, other: _compared(one, other) >= 0,
-    "in": lambda one, other: one in other,
-    "not in": lambda one, other: one not in other,
-}
-"""Comparisons of two values that are both defined."""
-
-OF_NOTHING: Final = frozenset({"!=", "not in"})
-"""Comparisons that hold if one of the two values is undefined."""
-
-
-_TOKEN = re.compile(
-    rf"""\s*(?:
-        \{{\{{\s*(?P<braced>{NAME})\s*\}}\}}
-      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?![\w.]))
-      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
-      | (?P<sign>==|!=|<=|>=|<|>|\(|\))
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
-_OTHER_SIGNS = {
-    "&&": "Write 'and'.",
-    "||": "Write 'or'.",
-    "=": "Write '==' to compare.",
-    "!": "Write 'not'.",
-    "'": "Close the string with its opening quote.",
-    '"': "Close the string with its opening quote.",
-    "{{": "Put a variable name between the braces: letters, digits and '_'.",
-}
-
-
-class ConditionError(Exception):
-    """An invalid condition: an error of its author."""
-
-    def __init__(self, message: str, offset: int, suggestion: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.offset = offset
-        """The position in the text, in characters from 0."""
-        self.suggestion = suggestion
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One word or sign, and its position."""
-
-    kind: str
-    """`braced`, `text`, `number`, `word`, `sign`, or `end`."""
-    text: str
-    offset: int
-
-    def is_one_of(self, *words: str) -> bool:
-        return self.kind in ("word", "sign") and self.text in words
-
-
-def tokens(text: str) -> Iterator[Token]:
-    """Split a text into tokens, with two `end` tokens at the end; raise ConditionError."""
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
-            _refuse_character(text, at)
-
-        kind = found.lastgroup or ""
-        yield Token(kind, found[kind], found.start(kind))
-        at = found.end()
-
-    yield Token("end", "", end)
-    yield Token("end", "", end)
-
-
-def _refuse_character(text: str, at: int) -> NoReturn:
-    at += len(text[at:]) - len(text[at:].lstrip())
-    signs = sorted(_OTHER_SIGNS, key=len, reverse=True)
-    sign = next((each for each in signs if text.startswith(each, at)), None)
-    shown = sign or text[at]
-    suggestion = None if sign is None else _OTHER_SIGNS[sign]
-    raise ConditionError(f"{shown!r} is not allowed here.", at, suggestion)
-
 
 LONGEST: Final = 1_000
 """The most characters of a condition."""
@@ -148,10 +53,39 @@ RESERVED: Final = LITERAL_WORDS | {"and", "or", "not", "in", "defined"}
 
 Variables: TypeAlias = Mapping[str, str]
 
-_Test: TypeAlias = Callable[[Variables], bool]
-_Value: TypeAlias = Callable[[Variables], "str | None"]
-
+_SIGNS: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,300}(?:\.[0-9]{1,300})?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_TOKEN = re.compile(
+    rf"""\s*(?:
+        \{{\{{\s*(?P<braced>{NAME})\s*\}}\}}
+      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?![\w.]))
+      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<sign>==|!=|<=|>=|<|>|\(|\))
+      | (?P<end>\Z)
+      | (?P<other>&&|\|\||\{{\{{|.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_OTHERS = {
+    "&&": "Write 'and'.",
+    "||": "Write 'or'.",
+    "=": "Write '==' to compare.",
+    "!": "Write 'not'.",
+    "'": "Close the string with its opening quote.",
+    '"': "Close the string with its opening quote.",
+    "{{": "Put a variable name between the braces: letters, digits and '_'.",
+}
+"""What to write instead of something that is not allowed anywhere."""
+
 _COMMAND = re.compile(
     r"\s*(?:[\[./~$]|(?!(?:not|defined)\b)[A-Za-z_][\w.-]*\s+(?!(?:and|or|not|in)\b)[-\w./~\"'$*])"
 )
@@ -163,6 +97,17 @@ _NO_SHELL = (
 )
 
 
+class ConditionError(Exception):
+    """An invalid condition: an error of its author."""
+
+    def __init__(self, message: str, offset: int, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        """The position in the text, in characters from 0."""
+        self.suggestion = suggestion
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedCondition:
     """A valid expression: evaluating it never raises."""
@@ -172,11 +117,11 @@ class ParsedCondition:
     """All variables that it reads."""
     asked: frozenset[str]
     """The variables that it checks with `defined`."""
-    _test: _Test
+    _part: _Part
 
     def holds(self, variables: Variables) -> bool:
         """Return whether it holds with these variables."""
-        return self._test(variables)
+        return self._part.holds(variables)
 
 
 def parse(text: str) -> ParsedCondition:
@@ -201,20 +146,45 @@ def is_true(value: str) -> bool:
 # --- parsing ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A parsed part: a value, which can be compared, or else a test."""
+class _Token(NamedTuple):
+    kind: str
+    """A group of `_TOKEN`."""
+    text: str
+    offset: int
 
-    test: _Test
-    value: _Value | None = None
+
+class _Part(NamedTuple):
+    """A parsed part: a value, which can be compared, or a test, whose value is a boolean."""
+
+    value: Callable[[Variables], str | bool | None]
+    is_test: bool = False
     is_word: bool = False
     """True for `true`, `false`, `yes` and `no`, which compare in any case."""
+
+    def holds(self, variables: Variables) -> bool:
+        found = self.value(variables)
+        return found if isinstance(found, bool) else found is not None and is_true(found)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Split a text into tokens, with two `end` tokens at the end; raise ConditionError."""
+    text = text.rstrip()
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup or ""
+        token = _Token(kind, found[kind], found.start(kind))
+        if kind == "other":
+            message = f"{token.text!r} is not allowed here."
+            raise ConditionError(message, token.offset, _OTHERS.get(token.text))
+
+        yield token
+
+    yield _Token("end", "", len(text))
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(tokens(text))
+        self._tokens = list(_tokens(text))
         self._at = 0
         self._depth = 0
         self._names: set[str] = set()
@@ -228,9 +198,7 @@ class _Parser:
         if self._next.kind != "end":
             self._refuse_next("Expected 'and', 'or', a comparison or the end here")
 
-        return ParsedCondition(
-            self._text, frozenset(self._names), frozenset(self._asked), part.test
-        )
+        return ParsedCondition(self._text, frozenset(self._names), frozenset(self._asked), part)
 
     def _either(self) -> _Part:
         return self._joined("or", self._both, any)
@@ -248,19 +216,18 @@ class _Parser:
         if len(parts) == 1:
             return parts[0]
 
-        tests = tuple(part.test for part in parts)
-        return _Part(lambda variables: together(test(variables) for test in tests))
+        return _Part(lambda known: together(part.holds(known) for part in parts), is_test=True)
 
     def _negated(self) -> _Part:
-        is_negated = seen = False
+        count = 0
         while self._takes("not"):
-            is_negated, seen = not is_negated, True
+            count += 1
 
         part = self._compared()
-        if not seen:
+        if count == 0:
             return part
 
-        return _Part(lambda variables: part.test(variables) is not is_negated)
+        return _Part(lambda known: part.holds(known) is (count % 2 == 0), is_test=True)
 
     def _compared(self) -> _Part:
         left = self._single()
@@ -270,99 +237,88 @@ class _Parser:
 
         at = self._next.offset
         right = self._single()
-        if self._next.is_one_of("==", "!=", "<", "<=", ">", ">="):
+        if self._next.text in _SIGNS:
             self._refuse("Comparisons cannot be chained.", "Write 'a < b and b < c'.")
 
-        if left.value is None or right.value is None:
+        if left.is_test or right.is_test:
             raise ConditionError("Only values can be compared.", at, "Write 'and' or 'or'.")
 
-        return _Part(_comparing(sign, left.value, right.value, left.is_word or right.is_word))
+        return _Part(lambda known: _relates(sign, left, right, known), is_test=True)
 
     def _comparison(self) -> str | None:
-        if self._next.kind == "sign" and self._next.text not in ("(", ")"):
+        if self._next.text in _SIGNS:
             return self._taken().text
 
         if self._takes("in"):
             return "in"
 
-        if self._next.is_one_of("not") and self._tokens[self._at + 1].is_one_of("in"):
-            self._at += 2
-            return "not in"
-
-        return None
+        return "not in" if self._takes("not", "in") else None
 
     def _single(self) -> _Part:
-        token = self._next
-        if token.is_one_of("("):
+        if self._takes("("):
             return self._parenthesised()
 
-        if token.is_one_of("defined") and self._tokens[self._at + 1].is_one_of("("):
+        if self._takes("defined", "("):
             return self._defined()
 
-        if token.kind not in ("braced", "text", "number", "word") or token.is_one_of(
-            "and", "or", "not", "in"
-        ):
+        kind, text, _ = self._next
+        if kind in ("sign", "end") or (kind == "word" and text in ("and", "or", "not", "in")):
             self._refuse_next("Expected a value here")
 
-        self._at += 1
-        if token.kind == "text":
-            return self._quoted(token)
+        self._taken()
+        if kind == "text":
+            return self._quoted(_ESCAPED.sub(r"\1", text[1:-1]))
 
-        if token.kind == "number" or (token.kind == "word" and token.text.lower() in LITERAL_WORDS):
-            return _part(lambda _: token.text, is_word=token.kind == "word")
+        is_word = kind == "word" and text.lower() in LITERAL_WORDS
+        if is_word or kind == "number":
+            return _Part(lambda _: text, is_word=is_word)
 
-        return self._named(token.text)
+        self._names.add(text)
+        return _Part(lambda known: known.get(text))
 
     def _parenthesised(self) -> _Part:
         self._depth += 1
         if self._depth > DEEPEST:
+            self._at -= 1
             self._refuse("The condition is nested too deeply.")
 
-        self._at += 1
         part = self._either()
         self._must_close()
         self._depth -= 1
         return part
 
     def _defined(self) -> _Part:
-        self._at += 2
-        token = self._taken()
-        if token.kind not in ("word", "braced"):
-            raise ConditionError("Expected the name of a variable here.", token.offset)
+        kind, name, offset = self._taken()
+        if kind not in ("word", "braced"):
+            raise ConditionError("Expected the name of a variable here.", offset)
 
         self._must_close()
-        self._names.add(token.text)
-        self._asked.add(token.text)
-        return _Part(lambda variables: token.text in variables)
-
-    def _named(self, name: str) -> _Part:
         self._names.add(name)
-        return _part(lambda variables: variables.get(name))
+        self._asked.add(name)
+        return _Part(lambda known: name in known, is_test=True)
 
-    def _quoted(self, token: Token) -> _Part:
-        text = _ESCAPED.sub(r"\1", token.text[1:-1])
+    def _quoted(self, text: str) -> _Part:
         names = names_in(text)
         self._names |= names
-
-        def value(variables: Variables) -> str | None:
-            return render(text, variables) if names <= variables.keys() else None
-
-        return _part(value)
+        return _Part(lambda known: render(text, known) if names <= known.keys() else None)
 
     # --- tokens ---
 
     @property
-    def _next(self) -> Token:
+    def _next(self) -> _Token:
         return self._tokens[self._at]
 
-    def _taken(self) -> Token:
+    def _taken(self) -> _Token:
         token = self._next
         self._at += token.kind != "end"
         return token
 
-    def _takes(self, word: str) -> bool:
-        found = self._next.is_one_of(word)
-        self._at += found
+    def _takes(self, *words: str) -> bool:
+        """Take these words or signs if they come next."""
+        tokens = self._tokens[self._at : self._at + len(words)]
+        found = all(token.kind in ("word", "sign") for token in tokens)
+        found = found and words == tuple(token.text for token in tokens)
+        self._at += found * len(words)
         return found
 
     def _must_close(self) -> None:
@@ -380,22 +336,23 @@ class _Parser:
 # --- evaluating ---------------------------------------------------------------------------------
 
 
-def _part(value: _Value, *, is_word: bool = False) -> _Part:
-    def test(variables: Variables) -> bool:
-        found = value(variables)
-        return found is not None and is_true(found)
+def _relates(sign: str, left: _Part, right: _Part, known: Variables) -> bool:
+    one, other = left.value(known), right.value(known)
+    if not isinstance(one, str) or not isinstance(other, str):
+        return sign in ("!=", "not in")
 
-    return _Part(test, value, is_word)
+    if left.is_word or right.is_word:
+        one, other = one.lower(), other.lower()
+
+    if sign in ("in", "not in"):
+        return (one in other) is (sign == "in")
+
+    return _SIGNS[sign](_ordered(one.strip(), other.strip()), 0)
 
 
-def _comparing(sign: str, left: _Value, right: _Value, in_any_case: bool) -> _Test:
-    relation = RELATIONS[sign]
+def _ordered(one: str, other: str) -> int:
+    """Return -1, 0 or 1 as the first is less than, equal to or greater than the second."""
+    if _NUMBER.fullmatch(one) and _NUMBER.fullmatch(other):
+        return int(Decimal(one).compare(Decimal(other)))
 
-    def test(variables: Variables) -> bool:
-        one, other = left(variables), right(variables)
-        if one is None or other is None:
-            return sign in OF_NOTHING
-
-        return relation(one.lower(), other.lower()) if in_any_case else relation(one, other)
-
-    return test
+    return (one > other) - (one < other)
