@@ -566,6 +566,11 @@ class Codon(HankValue, tag_field="type", tag="codon"):
         """The patterns that this codon adds to the tracked files."""
         return self.tracked_files + self.checkpointed_files
 
+    @property
+    def codons(self) -> tuple[Codon, ...]:
+        """The codon itself, as a loop has several."""
+        return (self,)
+
 
 class IterationLimit(OpenHankValue, tag_field="type", tag="iterationLimit"):
     """The end of a loop after a number of iterations."""
@@ -738,3 +743,8 @@ class Hank(HankValue):
     variables: dict[VariableName, str] = msgspec.field(default_factory=dict)
     """Values for `{{name}}` in prompts, and for conditions; `outputVar` adds more.
     Example: {"mode": "full"}"""
+
+    @property
+    def codons(self) -> tuple[Codon, ...]:
+        """All codons in their order, those of loops included."""
+        return tuple(codon for step in self.hank for codon in step.codons)

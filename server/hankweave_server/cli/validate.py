@@ -182,7 +182,7 @@ def of_hank(
     """
     hank, roster = loaded.hank, hank_loading.roster_of(loaded, agent, model)
     plan = initial_plan(hank)
-    sentinels = hank_loading.sentinels_of(loaded, _codons(hank), prices)
+    sentinels = hank_loading.sentinels_of(loaded, hank.codons, prices)
     patterns = tracked_patterns(plan, plan[-1].codon_id)
     folders = [
         *([_tracked_in(workspace, "workspace", patterns)] if workspace else ()),
@@ -262,11 +262,6 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
             limit = f"after {end.limit} iterations" if isinstance(end, IterationLimit) else None
             ends = limit or "when the context is full"
             yield LoopOutlook(loop_id=step.id, name=step.name, ends=ends)
-
-
-def _codons(hank: Hank) -> Iterator[Codon]:
-    for step in hank.hank:
-        yield from step.codons if isinstance(step, Loop) else (step,)
 
 
 def _of_sentinels(checks: Iterable[SentinelCheck]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import random
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +23,7 @@ import msgspec
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData
-from hankweave_protocol.hank import Codon, ConfinementProfile, Hank, Loop
+from hankweave_protocol.hank import Codon, ConfinementProfile, Hank
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import PlanEntry, State, Tokens
@@ -166,15 +166,10 @@ OpensAgentAccess = Callable[[Path], AbstractAsyncContextManager[None]]
 """Serve one agent on a Unix socket at this path until the block is left; raises OSError."""
 
 
-def _codons(hank: Hank) -> Iterator[Codon]:
-    for step in hank.hank:
-        yield from step.codons if isinstance(step, Loop) else (step,)
-
-
 def redactor_of(hank: Hank, environment: Mapping[str, str]) -> Redactor:
     """Return a redactor that knows the secrets of the server's environment and of a hank."""
     redactor = Redactor(secrets_in(environment))
-    for codon in _codons(hank):
+    for codon in hank.codons:
         for name, value in named_secrets(codon.env).items():
             redactor.add(name, value)
 
@@ -190,7 +185,7 @@ class HankRecord:
 
     def __init__(self, hank: Hank, redactor: Redactor) -> None:
         self.hank = redactor.value(hank)
-        self._originals = {codon.id: codon for codon in _codons(hank)}
+        self._originals = {codon.id: codon for codon in hank.codons}
 
     def original(self, codon: Codon) -> Codon:
         """Return a codon as the hank has it; itself if it is no longer in the hank."""

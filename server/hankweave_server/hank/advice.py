@@ -35,11 +35,11 @@ def advice(loaded: LoadedHank) -> Iterator[str]:
     yield from _of_names(loaded)
     yield from _of_continuation(loaded)
     for step in loaded.hank.hank:
-        for codon in _codons_of(step):
+        for codon in step.codons:
             sentences = [*_of_codon(codon, loaded), *(_in_loop(codon) if _is_long(step) else ())]
             yield from (f"{codon.id}: {sentence}" for sentence in sentences)
 
-    if not any(codon.patterns for codon in _codons(loaded)):
+    if not any(codon.patterns for codon in loaded.hank.codons):
         yield "No codon has trackedFiles, so checkpoints will contain no files."
 
 
@@ -51,7 +51,7 @@ def _of_dropped_keys(loaded: LoadedHank) -> Iterator[str]:
 
 
 def _of_names(loaded: LoadedHank) -> Iterator[str]:
-    counts = Counter(codon.name for codon in _codons(loaded))
+    counts = Counter(codon.name for codon in loaded.hank.codons)
     for name, count in counts.items():
         if count > 1:
             yield f"{counted(count, 'codon')} are named {name!r}; give each its own name."
@@ -87,7 +87,7 @@ def _remedy(loop: Loop) -> str:
 
 
 def _of_what_it_continues(before: Codon | Loop, codon: Codon) -> Iterator[str]:
-    last = _codons_of(before)[-1]
+    last = before.codons[-1]
     if not last.patterns:
         yield f"{codon.id}: It continues {last.id!r}, which has no trackedFiles."
 
@@ -158,12 +158,3 @@ def _is_long(step: Codon | Loop) -> bool:
 
     end = step.terminate_on
     return isinstance(end, ContextExceededEnd) or end.limit > _SHORT_LOOP
-
-
-def _codons_of(step: Codon | Loop) -> tuple[Codon, ...]:
-    return step.codons if isinstance(step, Loop) else (step,)
-
-
-def _codons(loaded: LoadedHank) -> Iterator[Codon]:
-    for step in loaded.hank.hank:
-        yield from _codons_of(step)

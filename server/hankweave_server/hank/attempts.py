@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hankweave_protocol.attempts import SCORE_CODON, Attempt
-from hankweave_protocol.hank import AgentSpec, Codon, Hank, Loop, Variant
+from hankweave_protocol.hank import AgentSpec, Variant
 from hankweave_server.domain.exploration.attempts import attempt_hank, attempt_hash
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import LoadedHank
@@ -35,7 +35,7 @@ def attempted(loaded: LoadedHank, attempt: Attempt) -> LoadedHank:
     """Return the hank that an attempt runs; raise VariantInvalid if it cannot be made."""
     hank = attempt_hank(loaded.hank, attempt, agent_of(attempt.variant))
     explored = attempt.codon_id.partition("#")[0]
-    codons = {codon.id: codon for codon in _codons(hank)}
+    codons = {codon.id: codon for codon in hank.codons}
     if explored not in codons:
         raise VariantInvalid(f"The hank has no codon {explored} any more.")
 
@@ -54,11 +54,3 @@ def attempted(loaded: LoadedHank, attempt: Attempt) -> LoadedHank:
         prompts=prompts,
         foreign_hashes=frozenset(),
     )
-
-
-def _codons(hank: Hank) -> list[Codon]:
-    return [
-        codon
-        for step in hank.hank
-        for codon in (step.codons if isinstance(step, Loop) else (step,))
-    ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hankweave_protocol.hank import Codon, Hank, Loop
+from hankweave_protocol.hank import Codon, Hank
 from hankweave_protocol.state import State
 from hankweave_server.agents.preflight import AgentCheck, AgentFault, check_agents
 from hankweave_server.agents.registry import Roster
@@ -108,7 +108,7 @@ def agents_of(
 ) -> tuple[AgentCheck, ...]:
     """Check the agents of all codons of a hank; `prices` lists the known models."""
     roster = roster_of(hank, agent, model)
-    return check_agents(_codons(hank.hank), roster, hank.hank.overrides, prices.by_name)
+    return check_agents(hank.hank.codons, roster, hank.hank.overrides, prices.by_name)
 
 
 def sentinels_of(
@@ -159,7 +159,7 @@ def require_confinement(hank: LoadedHank, settings: RunSettings) -> None:
         return
 
     overrides, chosen = hank.hank.overrides, settings.confinement
-    for codon in _codons(hank.hank):
+    for codon in hank.hank.codons:
         wanted = confinement_of(
             codon, overrides, chosen=chosen, default=settings.default_confinement
         )
@@ -222,7 +222,7 @@ def codons_to_run(hank: Hank, state: State | None) -> tuple[Codon, ...]:
     A loop with a codon still to run is included as a whole: it may begin another iteration.
     """
     if state is None or not state.execution_plan:
-        return tuple(_codons(hank))
+        return hank.codons
 
     plan, upcoming = state.execution_plan, next_codon(state)
     position = next((i for i, each in enumerate(plan) if each.codon_id == upcoming), len(plan))
@@ -230,16 +230,10 @@ def codons_to_run(hank: Hank, state: State | None) -> tuple[Codon, ...]:
     ahead = {entry.codon.id for entry in plan[position:]}
     found: list[Codon] = []
     for step in hank.hank:
-        codons = step.codons if isinstance(step, Loop) else (step,)
-        if any(codon.id in ahead or codon.id not in planned for codon in codons):
-            found += codons
+        if any(codon.id in ahead or codon.id not in planned for codon in step.codons):
+            found += step.codons
 
     return tuple(found)
-
-
-def _codons(hank: Hank) -> Iterator[Codon]:
-    for step in hank.hank:
-        yield from step.codons if isinstance(step, Loop) else (step,)
 
 
 def _state_of(layout: Layout) -> State | None:

@@ -100,15 +100,14 @@ def _steps(
 ) -> Iterator[Codon | Loop]:
     reached = False
     for step in hank.hank:
-        codons = step.codons if isinstance(step, Loop) else (step,)
-        is_here = any(codon.id == explored for codon in codons)
+        is_here = any(codon.id == explored for codon in step.codons)
         reached = reached or is_here
         if not reached:
             yield step
         elif attempt.rest:
             yield _changed_step(step, explored, attempt, agent)
         elif is_here:
-            yield from (_changed(codon, explored, attempt, agent) for codon in codons)
+            yield from (_changed(codon, explored, attempt, agent) for codon in step.codons)
 
 
 def _changed_step(
