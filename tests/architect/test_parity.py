@@ -8,7 +8,7 @@ import click
 import pytest
 
 from hankweave_server.cli.pipelines.command import PipelineExit, pipeline
-from hankweave_server.hank.pipelines.steps import KEYS
+from hankweave_server.hank.pipelines.shapes import StepKeys
 from support.named_tests import TOP, faults_of
 
 PAGE = (TOP / "docs" / "migration" / "architect.md").read_text()
@@ -71,7 +71,7 @@ def test_the_keys_of_a_step_are_those_of_the_source() -> None:
     _, _, below = PAGE.partition("| key of a step | default | means |\n|---|---|---|\n")
     first_cells = re.findall(r"^\| ([^|]+) \|", below.split("\n\n")[0], re.MULTILINE)
     shown = [key for cell in first_cells for key in re.findall(r"`(\w+)`", cell)]
-    assert sorted(shown) == sorted(KEYS)
+    assert sorted(shown) == sorted(StepKeys.__struct_fields__)
 
 
 def test_the_exit_codes_are_those_of_the_source() -> None:

@@ -31,6 +31,7 @@ from hankweave_server.hank.rules import (
     by_rules,
     codons_of,
     faults,
+    has_object,
     is_blank,
     is_loop,
     object_at,
@@ -43,18 +44,15 @@ from hankweave_server.hank.shape import is_finite
 
 
 def budget_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Finding]:
-    overrides = object_at(root, "overrides")
-    whole = None if overrides is None else object_at(overrides, "budget")
-    if whole is not None:
-        yield from _of_dollars(whole)
-        yield from _of_shares(whole, steps)
-
+    whole = object_at(object_at(root, "overrides"), "budget")
+    yield from _of_dollars(whole)
+    yield from _of_shares(whole, steps)
     for step in steps:
         for node in {id(each): each for each in (step, *codons_of(step))}.values():
-            if (budget := object_at(node, "budget")) is not None:
-                yield from _of_dollars(budget)
-                if is_loop(node):
-                    yield from _of_shares(budget, list(codons_of(node)))
+            budget = object_at(node, "budget")
+            yield from _of_dollars(budget)
+            if is_loop(node):
+                yield from _of_shares(budget, list(codons_of(node)))
 
 
 def _of_dollars(budget: JsonNode) -> Iterator[Finding]:
@@ -64,23 +62,19 @@ def _of_dollars(budget: JsonNode) -> Iterator[Finding]:
 
 def _of_shares(budget: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
     is_proportional = budget.raw.get("allocation") in ("proportional", "proportional-strict")
-    shares = object_at(budget, "shares")
-    if shares is None:
+    if not has_object(budget, "shares"):
         if is_proportional and budget.raw.get("maxDollars") is None:
-            yield Finding(
-                (*budget.path, "allocation"),
-                "A proportional allocation needs 'maxDollars'.",
-                "Set 'maxDollars' or remove 'allocation'.",
-            )
+            message = "A proportional allocation needs 'maxDollars'."
+            hint = "Set 'maxDollars' or remove 'allocation'."
+            yield Finding((*budget.path, "allocation"), message, hint)
 
         return
 
+    shares = object_at(budget, "shares")
+
     if budget.raw.get("allocation", "shared") == "shared":
-        yield Finding(
-            shares.path,
-            "'shares' requires a proportional 'allocation'.",
-            "Set 'allocation' to 'proportional' or 'proportional-strict'.",
-        )
+        hint = "Set 'allocation' to 'proportional' or 'proportional-strict'."
+        yield Finding(shares.path, "'shares' requires a proportional 'allocation'.", hint)
 
     if budget.raw.get("maxDollars") is None:
         yield Finding(shares.path, "'shares' requires 'maxDollars'.")
@@ -106,18 +100,13 @@ _NEVER_ASK = frozenset(str(kind.__struct_config__.tag) for kind in NEVER_ASK)
 
 def permission_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
-    common = None if overrides is None else object_at(overrides, "permissions")
-    if common is not None:
-        yield from of_patterns(common)
-
+    yield from of_patterns(object_at(overrides, "permissions"))
     for codon in (codon for step in steps for codon in codons_of(step)):
-        own = object_at(codon, "permissions")
-        if own is not None:
-            yield from of_patterns(own)
-
-        holding = own or common
-        if holding is not None:
-            yield from _of_who_asks(codon, holding)
+        yield from of_patterns(object_at(codon, "permissions"))
+        for owner in (codon, overrides):
+            if has_object(owner, "permissions"):
+                yield from _of_who_asks(codon, object_at(owner, "permissions"))
+                break
 
 
 def of_patterns(permissions: JsonNode) -> Iterator[Finding]:
@@ -132,52 +121,29 @@ def of_patterns(permissions: JsonNode) -> Iterator[Finding]:
 
 def _of_who_asks(codon: JsonNode, permissions: JsonNode) -> Iterator[Finding]:
     """Yield a finding if permissions refuse something, but the agent never asks for them."""
-    agent = object_at(codon, "agent")
-    kind = None if agent is None else agent.raw.get("type")
+    kind = object_at(codon, "agent").raw.get("type")
     refuses = permissions.raw.get("otherwise", "ask") != "allow" or permissions.raw.get("deny")
     if kind in _NEVER_ASK and refuses:
-        yield Finding(
-            (*codon.path, "agent"),
-            f"An agent of type {kind!r} never asks for permission, so these permissions cannot be "
-            "enforced.",
-            "Use another agent, or set 'permissions': {'otherwise': 'allow'} for this codon.",
-        )
+        message = f"An agent of type {kind!r} never asks for permission, so these permissions"
+        hint = "Use another agent, or set 'permissions': {'otherwise': 'allow'} for this codon."
+        yield Finding((*codon.path, "agent"), f"{message} cannot be enforced.", hint)
 
 
-PROMPTS = frozenset({"promptFile", "promptText"})
-
-
-def without_prompt(codon: JsonNode) -> Finding:
-    """Return the finding of a codon without a prompt."""
-    message = "The codon has no prompt: add a promptFile or a promptText."
-    return Finding((*codon.path, "promptFile"), message)
-
-
-def of_prompt_file(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
-    """Check `promptFile`, which wins over `promptText`."""
-    names = list(texts(codon, "promptFile"))
-    if not names and codon.raw["promptFile"] in (None, []) and codon.raw.get("promptText") is None:
-        yield without_prompt(codon)
-
-    found = list(of_prompt_files(codon, "promptFile", ctx))
-    yield from found
-    if names and not found and _is_all_blank(ctx, [name for name, _ in names]):
-        path = (*codon.path, "promptFile")
-        yield Finding(path, "The prompt is empty apart from frontmatter and comments.")
-
-
-def _is_all_blank(ctx: HankContext, names: list[str]) -> bool:
-    return not any(ctx.files.prompt(name).text.strip() for name in names)
-
-
-def of_prompt_text(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
-    """Check `promptText` if it is the prompt that the agent gets."""
-    text = codon.raw["promptText"]
-    if codon.raw.get("promptFile"):
+def _of_prompt(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
+    """Check the prompt that the agent gets: `promptFile` wins over `promptText`."""
+    names = [name for name, _ in texts(codon, "promptFile")]
+    text = codon.raw.get("promptText")
+    if names:
+        found = list(of_prompt_files(codon, "promptFile", ctx))
+        yield from found
+        if not found and not any(ctx.files.prompt(name).text.strip() for name in names):
+            message = "The prompt is empty apart from frontmatter and comments."
+            yield Finding((*codon.path, "promptFile"), message)
+    elif codon.raw.get("promptFile") not in (None, []):
         return
-
-    if text is None and "promptFile" not in codon.raw:
-        yield without_prompt(codon)
+    elif text is None:
+        message = "The codon has no prompt: add a promptFile or a promptText."
+        yield Finding((*codon.path, "promptFile"), message)
     elif isinstance(text, str) and not cleaned(text).strip():
         yield Finding((*codon.path, "promptText"), "The prompt is empty.")
 
@@ -212,9 +178,8 @@ def misspelt_models(raw: Any, listed: Collection[str]) -> Iterator[Finding]:
     root = JsonNode(raw, ())
     overrides = object_at(root, "overrides")
     codons = [codon for step in steps_of(root) for codon in codons_of(step)]
-    for node in codons if overrides is None or "model" not in overrides.raw else [overrides]:
-        agent, model = object_at(node, "agent"), node.raw.get("model")
-        kind = "claude" if agent is None else agent.raw.get("type")
+    for node in [overrides] if "model" in overrides.raw else codons:
+        kind, model = object_at(node, "agent").raw.get("type", "claude"), node.raw.get("model")
         seen = spelling_of(model, listed) if isinstance(model, str) else None
         if kind in ("claude", "codex") and seen is not None and seen.is_misspelt:
             message = f"There is no model {model!r} in the list of known models."
@@ -239,8 +204,7 @@ def findings(raw: Any, ctx: HankContext) -> Iterator[Finding]:
 
         for codon in codons_of(step):
             yield from by_rules(codon, _OF_CODON, ctx)
-            if codon.raw.keys().isdisjoint(PROMPTS):
-                yield without_prompt(codon)
+            yield from _of_prompt(codon, ctx)
 
 
 # --- names and order ----------------------------------------------------------------------------
@@ -281,48 +245,37 @@ def _of_id(step: JsonNode, _: HankContext) -> Iterator[Finding]:
         yield Finding((*step.path, "id"), "An id cannot contain control characters.")
 
 
-def _not_blank(key: str) -> Rule:
-    def rule(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
-        if is_blank(owner.raw[key]):
-            yield Finding((*owner.path, key), "The value must not be empty.")
-
-    return rule
+def _not_blank(owner: JsonNode, key: str) -> Iterator[Finding]:
+    if is_blank(owner.raw.get(key)):
+        yield Finding((*owner.path, key), "The value must not be empty.")
 
 
 # --- failure policy, rigs, files ----------------------------------------------------------------
 def _of_retry(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     if codon.raw["retryConfig"] is not None and codon.raw.get("onFailure") != "retry":
-        yield Finding(
-            (*codon.path, "retryConfig"),
-            "'retryConfig' has no effect without 'onFailure': 'retry'.",
-            "Set 'onFailure': 'retry' or remove 'retryConfig'.",
-        )
+        message = "'retryConfig' has no effect without 'onFailure': 'retry'."
+        hint = "Set 'onFailure': 'retry' or remove 'retryConfig'."
+        yield Finding((*codon.path, "retryConfig"), message, hint)
 
 
 def _of_rig(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     for item in objects(codon, "rigSetup"):
         copy = object_at(item, "copy")
-        if copy is not None:
-            yield from faults(copy, "from", ctx.files.fault_of_rig, ctx.files.nearest)
-            yield from faults(copy, "to", references.fault_of_target)
-
+        yield from faults(copy, "from", ctx.files.fault_of_rig, ctx.files.nearest)
+        yield from faults(copy, "to", references.fault_of_target)
         yield from _of_command(item)
 
 
 def _of_command(item: JsonNode) -> Iterator[Finding]:
-    command = object_at(item, "command")
-    if command is not None and (fault := _fault_of_shell(command.raw.get("run"))) is not None:
-        yield Finding((*command.path, "run"), fault)
+    yield from faults(object_at(item, "command"), "run", fault_of_shell)
 
 
-def _fault_of_shell(text: Any) -> str | None:
-    if is_blank(text):
+def fault_of_shell(text: str) -> str | None:
+    """Return why a text is not a shell command, or None if it is one."""
+    if not text.strip():
         return "The command is empty."
 
-    if isinstance(text, str) and "\0" in text:
-        return "The command contains a NUL character."
-
-    return None
+    return "The command contains a NUL character." if "\0" in text else None
 
 
 def _of_condition(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -338,22 +291,12 @@ def _of_condition(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
 
 def _of_checks(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     for check in objects(codon, "checks"):
-        if (fault := _fault_of_shell(check.raw.get("run"))) is not None:
-            yield Finding((*check.path, "run"), fault)
-
         failed = object_at(check, "onFailure")
-        if failed is None:
-            continue
-
-        if (fault := _fault_of_shell(failed.raw.get("bisect"))) is not None:
-            yield Finding((*failed.path, "bisect"), fault)
-
-        if check.raw.get("allowFailure") is True:
-            yield Finding(
-                failed.path,
-                "'onFailure' has no effect with 'allowFailure': true.",
-                "Remove one of them.",
-            )
+        yield from faults(check, "run", fault_of_shell)
+        yield from faults(failed, "bisect", fault_of_shell)
+        if failed.raw and check.raw.get("allowFailure") is True:
+            message = "'onFailure' has no effect with 'allowFailure': true."
+            yield Finding(failed.path, message, "Remove one of them.")
 
 
 def _of_outputs(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -362,25 +305,24 @@ def _of_outputs(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
         for item in objects(output, "beforeCopy"):
             yield from _of_command(item)
             command = object_at(item, "command")
-            if command is not None and command.raw.get("workingDirectory") == "lastCopied":
+            if command.raw.get("workingDirectory") == "lastCopied":
                 path = (*command.path, "workingDirectory")
                 yield Finding(path, "A 'beforeCopy' command can only run in 'project'.")
 
 
 def _of_agent(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     agent = object_at(codon, "agent")
-    if agent is None:
-        return
-
     yield from faults(agent, "script", ctx.files.fault_of_file, ctx.files.nearest)
+    yield from of_command_line(agent)
+
+
+def of_command_line(agent: JsonNode) -> Iterator[Finding]:
+    """Check the words of an agent's command."""
     for index, (word, path) in enumerate(texts(agent, "command")):
-        if "\0" in word or (index == 0 and not word.strip()):
-            yield Finding(
-                path,
-                "The program's name is empty."
-                if index == 0
-                else "The argument contains a NUL character.",
-            )
+        if index == 0 and not word.strip():
+            yield Finding(path, "The program's name is empty.")
+        elif "\0" in word:
+            yield Finding(path, "The argument contains a NUL character.")
 
 
 def _of_archives(step: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -398,22 +340,21 @@ def _patterns(key: str) -> Rule:
 
 
 def _of_env(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
-    env = object_at(codon, "env")
-    for name, value in ({} if env is None else env.raw).items():
-        path = (*codon.path, "env", name)
+    yield from of_variables(object_at(codon, "env"))
+
+
+def of_variables(env: JsonNode) -> Iterator[Finding]:
+    """Check environment variables."""
+    hint = "Use letters, digits and '_', and do not begin with a digit."
+    for name, value in env.raw.items():
         if (fault := references.fault_of_variable(name)) is not None:
-            yield Finding(
-                path, fault, "Use letters, digits and '_', and do not begin with a digit."
-            )
+            yield Finding((*env.path, name), fault, hint)
         elif isinstance(value, str) and "\0" in value:
-            yield Finding(path, "The value contains a NUL character.")
+            yield Finding((*env.path, name), "The value contains a NUL character.")
 
 
 def _of_confinement(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
     confinement = object_at(owner, "confinement")
-    if confinement is None:
-        return
-
     profile = confinement.raw.get("profile", "workspace")
     idle = {"readonly": ("extraWrite",), "none": ("extraRead", "extraWrite", "connect")}
     for key in idle.get(profile, ()) if isinstance(profile, str) else ():
@@ -430,18 +371,14 @@ def _of_confinement(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
 
 def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
     requirements = object_at(root, "requirements")
-    if requirements is not None:
-        yield from faults(requirements, "env", references.fault_of_variable)
-        yield from faults(requirements, "tools", references.fault_of_tool)
+    yield from faults(requirements, "env", references.fault_of_variable)
+    yield from faults(requirements, "tools", references.fault_of_tool)
 
 
 def _of_overrides(root: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
-    if overrides is not None and is_blank(overrides.raw.get("model")):
-        yield Finding((*overrides.path, "model"), "The value must not be empty.")
-
-    if overrides is not None:
-        yield from _of_confinement(overrides, ctx)
+    yield from _not_blank(overrides, "model")
+    yield from _of_confinement(overrides, ctx)
 
 
 _OF_ROOT: dict[str, Rule] = {
@@ -455,13 +392,9 @@ _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
 
 def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     attempts = object_at(codon, "attempts")
-    score = None if attempts is None else attempts.raw.get("score")
-    fault = fault_of_score(score) if isinstance(score, str) else None
-    if attempts is not None and fault is not None:
-        hint = "Put it into a script, and name that."
-        yield Finding((*attempts.path, "score"), fault, hint)
-
-    for variant in () if attempts is None else objects(attempts, "variants"):
+    hint = "Put it into a script, and name that."
+    yield from faults(attempts, "score", fault_of_score, lambda _score: hint)
+    for variant in objects(attempts, "variants"):
         yield from of_prompt_files(variant, "promptFile", ctx)
         if {"promptFile", "promptText"} <= variant.raw.keys():
             yield Finding(variant.path, "promptText and promptFile exclude each other.")
@@ -475,9 +408,7 @@ def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
 
 _OF_CODON: dict[str, Rule] = {
     "id": _of_id,
-    "model": _not_blank("model"),
-    "promptFile": of_prompt_file,
-    "promptText": of_prompt_text,
+    "model": lambda codon, _: _not_blank(codon, "model"),
     **system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
     "rigSetup": _of_rig,
     "checkpointedFiles": _patterns("checkpointedFiles"),

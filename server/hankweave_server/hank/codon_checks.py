@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,15 +23,16 @@ import msgspec
 
 from hankweave_protocol.sentinels import SentinelConfig
 from hankweave_server.hank import references, shape
-from hankweave_server.hank.json_source import JsonPlaces, LineNumbers, NotJson, parse
+from hankweave_server.hank.json_source import JsonPlaces, NotJson, parse
 from hankweave_server.hank.price_files import packaged_prices
-from hankweave_server.hank.problems import Finding, path_text
+from hankweave_server.hank.problems import Finding, JsonPath, Place, path_text, place_of
 from hankweave_server.hank.rules import (
     NEAR_THE_HANK,
     HankContext,
     JsonNode,
     codons_of,
     faults,
+    has_object,
     is_blank,
     is_loop,
     object_at,
@@ -57,8 +58,8 @@ def of_sentinels(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     first: dict[str, JsonNode] = {}
     for entry in objects(codon, "sentinels"):
         yield from _of_settings(entry)
-        inline = object_at(entry, "sentinelConfig")
-        if inline is not None:
+        if has_object(entry, "sentinelConfig"):
+            inline = object_at(entry, "sentinelConfig")
             sentinel = _Sentinel(entry, inline, "")
             yield from shape.findings(inline.raw, _SHAPE, inline.path)
             yield from _of_config(sentinel, ctx)
@@ -73,7 +74,7 @@ def _of_file(
     reference: str,
     ctx: HankContext,
     first: dict[str, JsonNode],
-    path: tuple[str | int, ...],
+    path: JsonPath,
 ) -> Iterator[Finding]:
     fault = ctx.files.fault_of_file(reference)
     if fault is not None:
@@ -81,34 +82,32 @@ def _of_file(
         return
 
     try:
-        text = ctx.files.text(reference)
-        source = parse(text)
+        source = parse(ctx.files.text(reference))
     except (OSError, UnicodeDecodeError):
         yield Finding(path, f"{reference!r} cannot be read as text.")
         return
     except NotJson as error:
-        yield from (_in_file(found, text, reference, path) for found in error.findings)
+        yield from (_in_file(found, {}, reference, path) for found in error.findings)
         return
 
-    found = [*source.findings, *JsonPlaces(source.text).findings]
-    found += shape.findings(source.value, _SHAPE)
+    places = JsonPlaces(source.text)
+    found = [*source.findings, *places.findings, *shape.findings(source.value, _SHAPE)]
     if isinstance(source.value, dict):
         sentinel = _Sentinel(entry, JsonNode(source.value, ()), posixpath.dirname(reference))
         found += _of_config(sentinel, ctx)
         found += _of_id(sentinel, first)
 
-    yield from (_in_file(each, source.text, reference, path) for each in found)
+    yield from (_in_file(each, places.at, reference, path) for each in found)
 
 
-def _in_file(found: Finding, text: str, reference: str, path: tuple[str | int, ...]) -> Finding:
+def _in_file(
+    found: Finding, places: Mapping[JsonPath, Place], reference: str, path: JsonPath
+) -> Finding:
     """Convert a finding in a referenced file to one at the reference."""
-    offset = found.offset if found.offset is not None or not found.path else None
-    if found.path and offset is None:
-        offset = JsonPlaces(text).offset_of(found)
-
-    line = "" if offset is None else f":{LineNumbers(text).place(offset)[0]}"
+    place = place_of(found, places)
+    line = "" if place is None else f":{place[0]}"
     message = f"{reference}{line}: {path_text(found.path)}: {found.message}"
-    return replace(found, path=path, message=message, offset=None)
+    return replace(found, path=path, message=message, place=None)
 
 
 def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
@@ -116,8 +115,8 @@ def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
     for key in _FILES:
         yield from _of_reference(sentinel, config, key, ctx)
 
-    structured = object_at(config, "structuredOutput")
-    if structured is not None:
+    if has_object(config, "structuredOutput"):
+        structured = object_at(config, "structuredOutput")
         for key in ("schemaFile", "jsonSchemaFile"):
             yield from _of_reference(sentinel, structured, key, ctx)
 
@@ -127,7 +126,17 @@ def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
             message = f"Set exactly one of {', '.join(schemas)}."
             yield Finding(structured.path, message)
 
-    yield from _of_exclusive(config)
+    yield from of_sentinel(config)
+
+
+def of_sentinel(config: JsonNode) -> Iterator[Finding]:
+    """Check the id and the prompts of a sentinel, and fields that exclude each other."""
+    name = config.raw.get("id")
+    if isinstance(name, str) and name and _ID.fullmatch(name) is None:
+        message = f"{name!r} is not a valid sentinel id."
+        hint = "Use only lowercase letters, digits and '-'."
+        yield Finding((*config.path, "id"), message, hint)
+
     if not any(config.raw.get(key) for key in ("userPromptFile", "userPromptText")):
         message = "The sentinel has no prompt: add a userPromptFile or a userPromptText."
         yield Finding((*config.path, "userPromptText"), message)
@@ -136,6 +145,12 @@ def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
     if config.raw.get("conversational") is not None and not said:
         message = "A conversational sentinel needs a systemPromptFile or a systemPromptText."
         yield Finding((*config.path, "conversational"), message)
+
+    if config.raw.get("structuredOutput") is not None:
+        for owner, key in ((config, "joinString"), (object_at(config, "output"), "format")):
+            if owner.raw.get(key) is not None:
+                message = f"{key!r} applies to plain text output only, not to structured output."
+                yield Finding((*owner.path, key), message)
 
 
 def _of_reference(
@@ -149,28 +164,10 @@ def _of_reference(
             yield Finding(path, fault, NEAR_THE_HANK)
 
 
-def _of_exclusive(config: JsonNode) -> Iterator[Finding]:
-    if config.raw.get("structuredOutput") is None:
-        return
-
-    if config.raw.get("joinString") is not None:
-        path = (*config.path, "joinString")
-        yield Finding(
-            path, "'joinString' applies to plain text output only, not to structured output."
-        )
-
-    output = object_at(config, "output")
-    if output is not None and output.raw.get("format") is not None:
-        path = (*output.path, "format")
-        yield Finding(path, "'format' applies to plain text output only, not to structured output.")
-
-
 def _of_settings(entry: JsonNode) -> Iterator[Finding]:
-    settings = object_at(entry, "settings")
-    places = None if settings is None else object_at(settings, "outputPaths")
-    if places is not None:
-        for key in ("logFile", "lastValueFile"):
-            yield from faults(places, key, references.fault_of_target)
+    places = object_at(object_at(entry, "settings"), "outputPaths")
+    for key in ("logFile", "lastValueFile"):
+        yield from faults(places, key, references.fault_of_target)
 
 
 def _of_id(sentinel: _Sentinel, first: dict[str, JsonNode]) -> Iterator[Finding]:
@@ -178,15 +175,11 @@ def _of_id(sentinel: _Sentinel, first: dict[str, JsonNode]) -> Iterator[Finding]
     if not isinstance(name, str) or not name:
         return
 
-    path = (*sentinel.config.path, "id")
-    if _ID.fullmatch(name) is None:
-        message = f"{name!r} is not a valid sentinel id."
-        yield Finding(path, message, "Use only lowercase letters, digits and '-'.")
-
     known = first.setdefault(name, sentinel.entry)
     if known is not sentinel.entry:
         message = f"The id {name!r} is already used by another sentinel: {path_text(known.path)}."
-        yield Finding(path, message, "Give each sentinel of a codon its own id.")
+        hint = "Give each sentinel of a codon its own id."
+        yield Finding((*sentinel.config.path, "id"), message, hint)
 
 
 CONTINUE = "continue-previous"
@@ -199,8 +192,7 @@ def continuation_findings(
     root: JsonNode, steps: list[JsonNode], model_override: str | None
 ) -> Iterator[Finding]:
     """Yield every violation; `model_override` is a model that replaces those of all codons."""
-    overrides = object_at(root, "overrides")
-    own = None if overrides is None else overrides.raw.get("model")
+    own = object_at(root, "overrides").raw.get("model")
     is_overridden = model_override is not None or (isinstance(own, str) and not is_blank(own))
     same = (lambda _one, _other: True) if is_overridden else _is_same_model
     for step in filter(is_loop, steps):
@@ -266,13 +258,11 @@ def _across_models(before: JsonNode, codon: JsonNode, same: _SameModel) -> Itera
 
 
 def _ends_when_full(loop: JsonNode) -> bool:
-    end = object_at(loop, "terminateOn")
-    return end is not None and end.raw.get("type") == "contextExceeded"
+    return bool(object_at(loop, "terminateOn").raw.get("type") == "contextExceeded")
 
 
 def _agent_type(codon: JsonNode) -> str | None:
-    agent = object_at(codon, "agent")
-    kind = None if agent is None else agent.raw.get("type")
+    kind = object_at(codon, "agent").raw.get("type")
     return kind if isinstance(kind, str) else None
 
 

@@ -6,25 +6,27 @@ mistakes, are reported and skipped, so that all other problems of the file are r
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-from hankweave_server.hank.problems import Finding, JsonPath
+from hankweave_server.hank.problems import UNPAIRED, Finding, JsonPath, Place, has_surrogate
 
-_COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|#[^\n]*|/\*.*?\*/)', re.DOTALL)
-_COMMAS = re.compile(r'"(?:[^"\\\n]|\\.)*"|(,)(?=\s*[}\]])', re.DOTALL)
-_CONSTANTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
-_NOT_A_LINE_END = re.compile(r"[^\n]")
+_TEXT = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENTS = re.compile(rf"{_TEXT}|(//[^\n]*|#[^\n]*|/\*.*?\*/)", re.DOTALL)
+_COMMAS = re.compile(rf"{_TEXT}|(,)(?=\s*[}}\]])", re.DOTALL)
+_CONSTANTS = re.compile(rf"{_TEXT}|(-?\b(?:NaN|Infinity)\b)", re.DOTALL)
 
-_COMMENT = "JSON does not allow comments."
-_COMMENT_HINT = "Remove it; use 'description' for notes to readers."
-_COMMA = "There is a comma before a closing bracket."
-_COMMA_HINT = "Remove it: JSON allows commas only between values."
+_DESCRIPTION = "Remove it; use 'description' for notes to readers."
+_BETWEEN = "Remove it: JSON allows commas only between values."
+_FORGIVEN = (
+    (_COMMENTS, "JSON does not allow comments.", _DESCRIPTION),
+    (_COMMAS, "There is a comma before a closing bracket.", _BETWEEN),
+)
+"""Mistakes that can be skipped: for each its pattern, outside of strings, a message and a hint."""
 
 _NEAR = 24  # Length limit of quoted input, in characters.
 
@@ -47,7 +49,7 @@ _REASONS = (
 
 
 class NotJson(Exception):
-    """A text that cannot be parsed; `findings` have an offset if it is known."""
+    """A text that cannot be parsed; `findings` have a place if it is known."""
 
     def __init__(self, *findings: Finding) -> None:
         super().__init__("\n".join(finding.message for finding in findings))
@@ -55,10 +57,22 @@ class NotJson(Exception):
 
 
 def forgiven(text: str) -> tuple[str, list[Finding]]:
-    """Blank out comments and trailing commas, with a finding for each; offsets are kept."""
-    text, comments = _without(_COMMENTS, text, _COMMENT, _COMMENT_HINT)
-    text, commas = _without(_COMMAS, text, _COMMA, _COMMA_HINT)
-    return text, [*comments, *commas]
+    """Blank out comments and trailing commas, with a finding for each; places are kept."""
+    findings: list[Finding] = []
+    for pattern, message, hint in _FORGIVEN:
+        found = [match for match in pattern.finditer(text) if match[1] is not None]
+        findings += (Finding((), message, hint, _place(text, each.start())) for each in found)
+        text = pattern.sub(_blanked, text)
+
+    return text, findings
+
+
+def _blanked(match: re.Match[str]) -> str:
+    return match[0] if match[1] is None else re.sub(r"[^\n]", " ", match[0])
+
+
+def _place(text: str, offset: int) -> Place:
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 def explained(text: str, error: ValueError) -> Finding:
@@ -67,15 +81,15 @@ def explained(text: str, error: ValueError) -> Finding:
         if "digits" in str(error):
             return Finding((), "This is not JSON: a number has thousands of digits.")
 
-        found = next(_outside_texts(_CONSTANTS, text), None)
-        place = None if found is None else found.start(1)
-        return Finding((), f"This is not JSON: {error}.", offset=place)
+        offsets = (match.start() for match in _CONSTANTS.finditer(text) if match[1] is not None)
+        place = _place(text, next(offsets, 0))
+        return Finding((), f"This is not JSON: {error}.", place=place)
 
     if not text.strip():
         return Finding((), "The file is empty.", "`hankweave init` writes a hank to start from.")
 
     message, hint = _reason(text, error)
-    return Finding((), f"This is not JSON: {message}.", hint, offset=error.pos)
+    return Finding((), f"This is not JSON: {message}.", hint, (error.lineno, error.colno))
 
 
 def _reason(text: str, error: json.JSONDecodeError) -> tuple[str, str | None]:
@@ -99,25 +113,8 @@ def _reason(text: str, error: json.JSONDecodeError) -> tuple[str, str | None]:
     )
 
 
-def _without(
-    pattern: re.Pattern[str], text: str, message: str, hint: str
-) -> tuple[str, list[Finding]]:
-    found = list(_outside_texts(pattern, text))
-    pieces: list[str] = []
-    end = 0
-    for match in found:
-        pieces += text[end : match.start(1)], _NOT_A_LINE_END.sub(" ", match[1])
-        end = match.end(1)
-
-    findings = [Finding((), message, hint, offset=match.start(1)) for match in found]
-    return "".join([*pieces, text[end:]]), findings
-
-
-def _outside_texts(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    return (match for match in pattern.finditer(text) if match[1] is not None)
-
-
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{\[]|[^\s{}\[\]:,"]+', re.DOTALL)
+"""The beginning of each value and key."""
 _LONG_NUMBER = re.compile(r"[0-9]{19}|[0-9][eE]\+?[0-9]{3}")
 _HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -127,7 +124,7 @@ class Source:
     """A parsed JSON text."""
 
     text: str
-    """The text with skipped parts blanked out; offsets are those of the file."""
+    """The text with skipped parts blanked out; places are those of the file."""
     value: Any
     findings: tuple[Finding, ...]
     """Mistakes that a reader can skip but an author should fix."""
@@ -148,19 +145,18 @@ def parse(text: str) -> Source:
         return _parsed(cleaned, tuple(findings))
     except NotJson as error:
         # Apparent comments after the error may be inside a string that was not closed.
-        end = error.findings[0].offset
-        before = [found for found in findings if end is None or (found.offset or 0) < end]
+        end = error.findings[0].place
+        before = [each for each in findings if end is None or (each.place or end) < end]
         raise NotJson(*before, *error.findings) from None
 
 
 def _parsed(text: str, findings: tuple[Finding, ...]) -> Source:
-    repeats: list[str] = []
+    is_repeated = False
 
     def object_of(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal is_repeated
         value = dict(items)
-        if len(value) != len(items):
-            repeats.append("")
-
+        is_repeated = is_repeated or len(value) != len(items)
         return value
 
     try:
@@ -170,120 +166,80 @@ def _parsed(text: str, findings: tuple[Finding, ...]) -> Source:
     except RecursionError:
         raise NotJson(Finding((), "This is nested too deeply.")) from None
 
-    is_plain = not (repeats or findings or _LONG_NUMBER.search(text) or _HALF_A_PAIR.search(text))
-    return Source(text, value, findings, is_plain)
+    is_odd = is_repeated or findings or _LONG_NUMBER.search(text) or _HALF_A_PAIR.search(text)
+    return Source(text, value, findings, is_plain=not is_odd)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a valid number")
 
 
-class LineNumbers:
-    """The positions of the lines of a text."""
-
-    def __init__(self, text: str) -> None:
-        self._ends = [match.start() for match in re.finditer("\n", text)]
-
-    def place(self, offset: int) -> tuple[int, int]:
-        """Return line and column of a character, both counted from 1."""
-        line = bisect.bisect_left(self._ends, offset)
-        begin = self._ends[line - 1] + 1 if line else 0
-        return line + 1, offset - begin + 1
-
-
 class JsonPlaces:
-    """The offsets of all values of a valid text, found by walking its tokens."""
+    """The places of all values of a valid text, and the faults that its value does not show."""
 
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
-        self._offsets: dict[JsonPath, int] = {}
-        self._path: list[str | int] = []
-        self._is_object: list[bool] = []
-        self._awaits_key = False
-        for token in _TOKEN.finditer(text):
-            self._take(token.group(), token.start())
+        self.at: dict[JsonPath, Place] = {}
+        """The place of each item, and of each key."""
+        self._walk(json.loads(text, object_pairs_hook=tuple), _token_places(text))
 
-    def offset_of(self, finding: Finding) -> int | None:
-        """Return the offset of a finding: of its value, or of the nearest enclosing one."""
-        path, offset = finding.path, finding.offset
-        while offset is None and path:
-            offset = self._offsets.get(path)
-            path = path[:-1]
+    def _walk(self, value: Any, tokens: Iterator[Place]) -> None:
+        """Visit all values in the order of the text; before a member's token is that of its key."""
+        waiting: list[_Part] = [((), value, None)]
+        while waiting:
+            path, value, is_repeated = waiting.pop()
+            place = next(tokens)
+            if path:
+                self.at[path] = place
 
-        return offset
+            if is_repeated is not None:
+                next(tokens)
 
-    def _take(self, token: str, offset: int) -> None:
-        match token[0]:
-            case "{" | "[":
-                self._note(offset)
-                self._is_object.append(token == "{")
-                self._path.append(0)
-                self._awaits_key = token == "{"
-            case "}" | "]":
-                self._is_object.pop()
-                self._path.pop()
-                self._awaits_key = False
-            case ",":
-                self._awaits_key = self._is_object[-1]
-                self._advance()
-            case ":":
-                self._awaits_key = False
-            case '"':
-                self._take_text(token, offset)
-            case _:
-                self._take_word(token, offset)
+            if is_repeated:
+                message = f"The key {path[-1]!r} appears twice; only the last one would be used."
+                self.findings.append(Finding(path, message, "Remove one of them.", place))
 
-    def _take_text(self, token: str, offset: int) -> None:
-        if not self._awaits_key:
-            self._note(offset)
-            self._check_characters(token)
-            return
+            fault = _fault_of(path[-1]) if path else None
+            if (fault := fault or _fault_of(value)) is not None:
+                self.findings.append(Finding(path, fault))
 
-        text = json.loads(token)
-        self._path[-1] = text
-        if tuple(self._path) in self._offsets:
-            message = f"The key {text!r} appears twice; only the last one would be used."
-            self._found(message, "Remove one of them.", offset)
-            self._forget_below()
+            waiting += reversed(list(_parts_of(value, path)))
 
-        self._note(offset)
-        self._check_characters(token)
 
-    def _check_characters(self, token: str) -> None:
-        if not _HALF_A_PAIR.search(token):
-            return
+_Part: TypeAlias = tuple[JsonPath, Any, "bool | None"]
+"""A path, its value, and whether the key appeared before; None for an item of a list."""
 
-        if any("\ud800" <= character <= "\udfff" for character in json.loads(token)):
-            self._found(
-                "The text contains an unpaired surrogate, which cannot be stored in a file."
-            )
 
-    def _take_word(self, token: str, offset: int) -> None:
-        self._note(offset)
-        if not _LONG_NUMBER.search(token):
-            return
+def _parts_of(value: Any, path: JsonPath) -> Iterator[_Part]:
+    match value:
+        case list():
+            yield from (((*path, index), item, None) for index, item in enumerate(value))
+        case tuple():  # The members of an object.
+            seen = set()
+            for key, item in value:
+                yield (*path, key), item, key in seen
+                seen.add(key)
 
-        number = json.loads(token)
-        is_finite = not isinstance(number, float) or math.isfinite(number)
-        if not is_finite or (isinstance(number, int) and not -(2**63) <= number < 2**63):
-            self._found("The number is too large to be stored.")
 
-    def _advance(self) -> None:
-        index = self._path[-1]
-        if isinstance(index, int):
-            self._path[-1] = index + 1
+def _fault_of(value: Any) -> str | None:
+    match value:
+        case str() if has_surrogate(value):
+            return UNPAIRED
+        case bool():
+            return None
+        case float() if not math.isfinite(value):
+            return "The number is too large to be stored."
+        case int() if not -(2**63) <= value < 2**63:
+            return "The number is too large to be stored."
+        case _:
+            return None
 
-    def _note(self, offset: int) -> None:
-        self._offsets.setdefault(tuple(self._path), offset)
 
-    def _forget_below(self) -> None:
-        """Forget the first value's keys: the second value's keys are not duplicates of them."""
-        here = tuple(self._path)
-        below = [path for path in self._offsets if path[: len(here)] == here]
-        for path in below:
-            del self._offsets[path]
-
-    def _found(
-        self, message: str, suggestion: str | None = None, offset: int | None = None
-    ) -> None:
-        self.findings.append(Finding(tuple(self._path), message, suggestion, offset))
+def _token_places(text: str) -> Iterator[Place]:
+    line, begin, before = 1, 0, 0
+    for token in _TOKEN.finditer(text):
+        at = token.start()
+        line += text.count("\n", before, at)
+        begin = text.rfind("\n", before, at) + 1 or begin
+        before = at
+        yield line, at - begin + 1

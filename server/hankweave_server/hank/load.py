@@ -19,27 +19,26 @@ import gc
 import hashlib
 import json
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import inspect
 
-from hankweave_protocol.hank import Codon, Hank, Loop, Overrides
+from hankweave_protocol.hank import Codon, Hank
 from hankweave_protocol.sentinels import SentinelConfig
-from hankweave_server.hank import check, rules, shape
-from hankweave_server.hank.json_source import JsonPlaces, LineNumbers, NotJson, Source, parse
+from hankweave_server.hank import check, shape
+from hankweave_server.hank.json_source import JsonPlaces, NotJson, Source, parse
 from hankweave_server.hank.problems import (
     Finding,
     HankInvalid,
     HankProblem,
-    JsonPath,
-    did_you_mean,
+    invalid,
     path_text,
+    problems,
+    read_text,
 )
 from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve
 from hankweave_server.hank.rules import (
@@ -52,7 +51,6 @@ from hankweave_server.hank.rules import (
     steps_of,
     texts,
 )
-from hankweave_server.hank.shape import DEFAULT_TAG
 
 __all__ = ["HankInvalid", "HankProblem", "LoadedHank", "ResolvedPrompt", "load", "no_hank"]
 
@@ -66,26 +64,21 @@ def applied(hank: Hank) -> Hank:
     if overrides is None or (overrides.model is None and overrides.shim_idle_timeout is None):
         return hank
 
-    steps = tuple(_step(step, overrides) for step in hank.hank)
-    return msgspec.structs.replace(hank, hank=steps)
+    def changed(codon: Codon) -> Codon:
+        idle = codon.shim_idle_timeout
+        return msgspec.structs.replace(
+            codon,
+            model=overrides.model or codon.model,
+            shim_idle_timeout=overrides.shim_idle_timeout if idle is None else idle,
+        )
 
-
-def _step(step: Codon | Loop, overrides: Overrides) -> Codon | Loop:
-    match step:
-        case Codon():
-            return _codon(step, overrides)
-        case Loop():
-            codons = tuple(_codon(codon, overrides) for codon in step.codons)
-            return msgspec.structs.replace(step, codons=codons)
-
-
-def _codon(codon: Codon, overrides: Overrides) -> Codon:
-    idle = codon.shim_idle_timeout
-    return msgspec.structs.replace(
-        codon,
-        model=overrides.model or codon.model,
-        shim_idle_timeout=overrides.shim_idle_timeout if idle is None else idle,
+    steps = (
+        changed(step)
+        if isinstance(step, Codon)
+        else msgspec.structs.replace(step, codons=tuple(map(changed, step.codons)))
+        for step in hank.hank
     )
+    return msgspec.structs.replace(hank, hank=tuple(steps))
 
 
 _SCHEMA = "https://unpkg.com/hankweave@latest/schemas/hank.schema.json"
@@ -123,23 +116,17 @@ def _number(text: str) -> int | float:
 
 def dropped(raw: Any, files: HankFiles) -> Iterator[Finding]:
     """Yield every unknown key of a valid hank that loading drops, including in sentinels."""
-    yield from _in(raw, _type_of(Hank), ())
-    root = JsonNode(raw, ())
-    for step in steps_of(root):
+    yield from shape.dropped(raw, _HANK)
+    for step in steps_of(JsonNode(raw, ())):
         for codon in codons_of(step):
             for entry in objects(codon, "sentinels"):
                 yield from _in_sentinel(entry, files)
 
 
-def dropped_in_sentinel(raw: Any) -> Iterator[Finding]:
-    """Yield the unknown keys that loading drops from one sentinel's configuration."""
-    yield from _in(raw, _type_of(SentinelConfig), ())
-
-
 def _in_sentinel(entry: JsonNode, files: HankFiles) -> Iterator[Finding]:
     inline = object_at(entry, "sentinelConfig")
-    if inline is not None:
-        yield from _in(inline.raw, _type_of(SentinelConfig), inline.path)
+    if inline.raw:
+        yield from shape.dropped(inline.raw, _SENTINEL, inline.path)
 
     for reference, path in texts(entry, "sentinelConfig"):
         try:
@@ -147,87 +134,13 @@ def _in_sentinel(entry: JsonNode, files: HankFiles) -> Iterator[Finding]:
         except (NotJson, OSError, UnicodeDecodeError):
             continue  # An error, which the checks report.
 
-        for found in dropped_in_sentinel(raw):
+        for found in shape.dropped(raw, _SENTINEL):
             where = f"{posixpath.normpath(reference)}: {path_text(found.path)}"
             yield Finding(path, f"{where}: {found.message}", found.suggestion)
 
 
-def _in(raw: Any, kind: inspect.Type, path: JsonPath) -> Iterator[Finding]:
-    match kind:
-        case inspect.StructType() if isinstance(raw, dict):
-            yield from _in_struct(raw, kind, path)
-        case inspect.VarTupleType() if isinstance(raw, list):
-            for index, item in enumerate(raw):
-                yield from _in(item, kind.item_type, (*path, index))
-        case inspect.UnionType():
-            member = _member(raw, kind)
-            if member is not None:
-                yield from _in(raw, member, path)
-        case _:
-            return
-
-
-def _in_struct(raw: dict[str, Any], kind: inspect.StructType, path: JsonPath) -> Iterator[Finding]:
-    fields = _fields_of(kind.cls)
-    for name, value in raw.items():
-        field = fields.get(name)
-        if field is not None:
-            if _can_drop(field):
-                yield from _in(value, field, (*path, name))
-        elif not kind.forbid_unknown_fields and name != kind.tag_field:
-            hint = rules.hint(name, kind.cls, fields)
-            yield Finding((*path, name), f"The unknown field {name!r} is ignored.", hint)
-
-
-def _member(raw: Any, kind: inspect.UnionType) -> inspect.Type | None:
-    """Return the member of a union that a value belongs to."""
-    if isinstance(raw, list):
-        return next((each for each in kind.types if isinstance(each, inspect.VarTupleType)), None)
-
-    if not isinstance(raw, dict):
-        return None
-
-    structs = [each for each in kind.types if isinstance(each, inspect.StructType)]
-    for struct in structs:
-        if struct.tag_field is None or raw.get(struct.tag_field, DEFAULT_TAG) == struct.tag:
-            return struct
-
-    return None
-
-
-@cache
-def _type_of(cls: type) -> inspect.Type:
-    return inspect.type_info(cls)
-
-
-@cache
-def _fields_of(cls: type) -> Mapping[str, inspect.Type]:
-    kind = _type_of(cls)
-    assert isinstance(kind, inspect.StructType)
-    return {field.encode_name: field.type for field in kind.fields}
-
-
-def _can_drop(kind: inspect.Type) -> bool:
-    """Return whether values of a type can contain an open object; most fields cannot."""
-    match kind:
-        case inspect.StructType():
-            return _struct_can_drop(kind.cls)
-        case inspect.VarTupleType():
-            return _can_drop(kind.item_type)
-        case inspect.UnionType():
-            return any(map(_can_drop, kind.types))
-        case _:
-            return False
-
-
-@cache
-def _struct_can_drop(cls: type) -> bool:
-    kind = _type_of(cls)
-    assert isinstance(kind, inspect.StructType)
-    return not kind.forbid_unknown_fields or any(map(_can_drop, _fields_of(cls).values()))
-
-
 _HANK = msgspec.inspect.type_info(Hank)
+_SENTINEL = msgspec.inspect.type_info(SentinelConfig)
 
 _NOT_A_HANK = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
 """Errors of msgspec for JSON of a different shape; the last for an unpaired surrogate in a key."""
@@ -294,18 +207,19 @@ def _load(
         *source.findings,
         *check.findings(source.value, HankContext(files, fault_of_pattern, model_override)),
     ]
-    if hank is None:
+    if isinstance(hank, str):
         findings += shape.findings(source.value, _HANK)
 
     if findings and model_override is None:
         findings += check.misspelt_models(source.value, models())
 
     if findings or not source.is_plain:
-        _raise_problems(path, source, findings)
+        places = JsonPlaces(source.text)
+        if found := problems(findings, places.at, places.findings):
+            raise HankInvalid(path, found)
 
-    if hank is None:
-        # msgspec enforces a rule that `shape` does not check.
-        raise HankInvalid(path, [HankProblem("$", None, None, _complaint(source))])
+    if isinstance(hank, str):
+        raise invalid(path, hank)  # msgspec enforces a rule that `shape` does not check.
 
     return _loaded(path, source, applied(hank), files)
 
@@ -338,7 +252,8 @@ def load_unchecked(path: Path, hank_hash: str | None) -> Hank | None:
     except HankInvalid:
         return None
 
-    return _converted(source)
+    hank = _converted(source)
+    return None if isinstance(hank, str) else hank
 
 
 def hash_of(raw: Any) -> str:
@@ -349,40 +264,19 @@ def hash_of(raw: Any) -> str:
 
 
 def _parsed(path: Path) -> Source:
-    suggestion = None
+    text = read_text(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
-            suggestion = did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
-
-        message = f"The file cannot be read: {error.strerror}."
-    except UnicodeDecodeError as error:
-        message = f"The file is not UTF-8 text: byte {error.start + 1} is invalid."
-    else:
-        try:
-            return parse(text)
-        except NotJson as error:
-            raise HankInvalid(path, _told(error.findings, LineNumbers(text), None)) from None
-
-    raise HankInvalid(path, [HankProblem("$", None, None, message, suggestion)])
+        return parse(text)
+    except NotJson as error:
+        raise HankInvalid(path, problems(error.findings, {})) from None
 
 
-def _converted(source: Source) -> Hank | None:
-    """Return the hank if its shape is right; fast, but without an explanation if it is not."""
+def _converted(source: Source) -> Hank | str:
+    """Return the hank if its shape is right; fast, but with a poor explanation if it is not."""
     try:
         return msgspec.convert(_typed(source.value), Hank)
-    except _NOT_A_HANK:
-        return None
-
-
-def _complaint(source: Source) -> str:
-    try:
-        msgspec.convert(_typed(source.value), Hank)
     except _NOT_A_HANK as error:
         return str(error)
-
-    return "The hank cannot be read."
 
 
 def _typed(raw: Any) -> Any:
@@ -398,46 +292,17 @@ def _typed(raw: Any) -> Any:
 
 
 def _loaded(path: Path, source: Source, hank: Hank, files: HankFiles) -> LoadedHank:
-    codons = (codon for step in hank.hank for codon in _codons(step))
     try:
-        prompts = {codon.id: resolve(hank, codon, files.prompt) for codon in codons}
+        prompts = {codon.id: resolve(hank, codon, files.prompt) for codon in hank.codons}
     except PromptFault as error:
-        raise HankInvalid(path, [HankProblem("$", None, None, str(error))]) from None
+        raise invalid(path, str(error)) from None
 
     unknown = list(dropped(source.value, files))
-    warnings = _told(unknown, LineNumbers(source.text), JsonPlaces(source.text)) if unknown else []
     return LoadedHank(
         hank,
         files.directory,
         hash_of(source.value),
         prompts,
-        tuple(warnings),
+        problems(unknown, JsonPlaces(source.text).at) if unknown else (),
         foreign_hashes(source.text),
     )
-
-
-def _codons(step: Codon | Loop) -> tuple[Codon, ...]:
-    return step.codons if isinstance(step, Loop) else (step,)
-
-
-def _raise_problems(path: Path, source: Source, findings: Iterable[Finding]) -> None:
-    """Raise HankInvalid if there are findings, including those that only the text shows."""
-    places = JsonPlaces(source.text)
-    told = {found.path for found in places.findings}
-    known = [*places.findings, *(found for found in findings if found.path not in told)]
-    if known:
-        raise HankInvalid(path, _told(known, LineNumbers(source.text), places))
-
-
-def _told(
-    findings: Iterable[Finding], lines: LineNumbers, places: JsonPlaces | None
-) -> list[HankProblem]:
-    """Convert findings to problems, sorted by position and without duplicates."""
-    problems: dict[HankProblem, None] = {}
-    for found in findings:
-        offset = found.offset if places is None else places.offset_of(found)
-        line, column = (None, None) if offset is None else lines.place(offset)
-        path = path_text(found.path)
-        problems[HankProblem(path, line, column, found.message, found.suggestion)] = None
-
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 JsonPath: TypeAlias = tuple[str | int, ...]
+Place: TypeAlias = tuple[int, int]
+"""A line and a column in characters, both counted from 1."""
 
+COMMAND_LINE: Final[JsonPath] = ("command line",)
+"""The path of a fault that is not in the file."""
+
+UNPAIRED: Final = "The text contains an unpaired surrogate, which cannot be stored in a file."
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*")
 
 
@@ -21,8 +29,8 @@ class Finding:
     path: JsonPath
     message: str
     suggestion: str | None = None
-    offset: int | None = None
-    """Position in the text, for a fault between values, such as a comment."""
+    place: Place | None = None
+    """For a fault between values, such as a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class HankProblem:
 
 
 class HankInvalid(Exception):
-    """A hank that cannot be run; `problems` lists every fault, in the order of the file."""
+    """A hank or pipeline that cannot be run; `problems` has every fault, in the file's order."""
 
     def __init__(self, file: Path, problems: Iterable[HankProblem]) -> None:
         self.file = file
@@ -55,6 +63,65 @@ class HankInvalid(Exception):
             for problem in self.problems
         ]
         super().__init__("\n".join([f"{file} cannot be run:", *lines]))
+
+
+def invalid(
+    file: Path, message: str, suggestion: str | None = None, place: Place | None = None
+) -> HankInvalid:
+    """Return the exception for a file that has a single problem and no value."""
+    return HankInvalid(file, problems([Finding((), message, suggestion, place)], {}))
+
+
+def problems(
+    findings: Iterable[Finding],
+    places: Mapping[JsonPath, Place],
+    of_the_text: Iterable[Finding] = (),
+) -> tuple[HankProblem, ...]:
+    """Convert findings to problems, without duplicates and in the order of the file.
+
+    `of_the_text` are faults of the text itself; other findings about the same values are omitted.
+    """
+    unsound = list(of_the_text)
+    paths = {found.path for found in unsound}
+    kept = [*unsound, *(found for found in findings if found.path not in paths)]
+    found = dict.fromkeys(_problem(each, places) for each in kept)
+    return tuple(sorted(found, key=lambda each: (each.line or 0, each.column or 0)))
+
+
+def _problem(found: Finding, places: Mapping[JsonPath, Place]) -> HankProblem:
+    path = found.path
+    if path == COMMAND_LINE:
+        return HankProblem("$", None, None, found.message, found.suggestion)
+
+    line, column = place_of(found, places) or (None, None)
+    return HankProblem(path_text(path), line, column, found.message, found.suggestion)
+
+
+def place_of(found: Finding, places: Mapping[JsonPath, Place]) -> Place | None:
+    """Return the place of a finding: of its value, or of the nearest enclosing one."""
+    path = found.path
+    while path and path not in places:
+        path = path[:-1]
+
+    return found.place or places.get(path)
+
+
+def read_text(file: Path, largest: int | None = None) -> str:
+    """Read a file of at most `largest` bytes; raise HankInvalid if it is not text."""
+    try:
+        if largest is not None and file.stat().st_size > largest:
+            raise invalid(file, f"The file is larger than {largest // 1024**2} MiB.")
+
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        suggestion = None
+        if isinstance(error, FileNotFoundError) and file.parent.is_dir():
+            suggestion = did_you_mean(file.name, (item.name for item in file.parent.iterdir()))
+
+        raise invalid(file, f"The file cannot be read: {error.strerror}.", suggestion) from None
+    except UnicodeDecodeError as error:
+        message = f"The file is not UTF-8 text: byte {error.start + 1} is invalid."
+        raise invalid(file, message) from None
 
 
 def path_text(path: JsonPath) -> str:
@@ -72,3 +139,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str | None:
     """Return a suggestion of the most similar known name, if one is similar enough."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f"Did you mean {close[0]!r}?" if close else None
+
+
+def has_surrogate(text: str) -> bool:
+    """Return whether a text contains a surrogate without its other half."""
+    return _SURROGATE.search(text) is not None

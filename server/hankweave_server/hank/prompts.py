@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -176,21 +177,18 @@ class HankFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._faults: dict[str, str | None] = {}
-        self._obstacles: dict[str, str | None] = {}
-        self._trees: dict[str, str | None] = {}
-        self._prompts: dict[str, PromptFile | PromptFault] = {}
+        self.fault_of_file = cache(self._fault_of_file)
+        self._obstacle = cache(self._obstacle_on_the_way)
+        self._fault_of_tree = cache(_fault_of_tree)
+        self._prompt = cache(self._read_prompt)
 
-    def fault_of_file(self, reference: str) -> str | None:
+    def _fault_of_file(self, reference: str) -> str | None:
         """Return what is wrong with a reference that must name a regular file, or None."""
-        if reference not in self._faults:
-            fault = self._fault_of_way(reference)
-            if fault is None and not os.path.isfile(self._place(reference)):
-                fault = f"{reference!r} is not a file."
+        fault = self._fault_of_way(reference)
+        if fault is None and not os.path.isfile(self._place(reference)):
+            fault = f"{reference!r} is not a file."
 
-            self._faults[reference] = fault
-
-        return self._faults[reference]
+        return fault
 
     def nearest(self, reference: str) -> str | None:
         """Suggest an existing file for a name that does not exist."""
@@ -215,27 +213,24 @@ class HankFiles:
         if os.path.normpath(reference) == ".":
             return "The hank's own directory cannot be copied; name something inside it."
 
-        if reference not in self._trees:
-            self._trees[reference] = _fault_of_tree(self._place(reference), reference)
-
-        return self._trees[reference]
+        return self._fault_of_tree(self._place(reference), reference)
 
     def prompt(self, reference: str) -> PromptFile:
         """Read a prompt file; raise PromptFault if it cannot be used, or is not in the hank."""
-        if reference not in self._prompts:
-            try:
-                if (fault := self.fault_of_file(reference)) is not None:
-                    raise PromptFault(fault)
-
-                self._prompts[reference] = read_prompt_file(Path(self._place(reference)))
-            except PromptFault as fault:
-                self._prompts[reference] = fault
-
-        found = self._prompts[reference]
+        found = self._prompt(reference)
         if isinstance(found, PromptFault):
             raise found
 
         return found
+
+    def _read_prompt(self, reference: str) -> PromptFile | PromptFault:
+        if (fault := self.fault_of_file(reference)) is not None:
+            return PromptFault(fault)
+
+        try:
+            return read_prompt_file(Path(self._place(reference)))
+        except PromptFault as unusable:
+            return unusable
 
     def text(self, reference: str) -> str:
         """Read a text file; raise OSError or UnicodeDecodeError."""
@@ -252,13 +247,9 @@ class HankFiles:
         obstacle = self._obstacle(reference)
         return None if obstacle is None else obstacle.format(repr(reference))
 
-    def _obstacle(self, reference: str) -> str | None:
-        if reference not in self._obstacles:
-            above, _, _ = reference.rpartition("/")
-            found = self._obstacle(above) if above else None
-            self._obstacles[reference] = found or self._obstacle_at(reference)
-
-        return self._obstacles[reference]
+    def _obstacle_on_the_way(self, reference: str) -> str | None:
+        above, _, _ = reference.rpartition("/")
+        return (self._obstacle(above) if above else None) or self._obstacle_at(reference)
 
     def _obstacle_at(self, reference: str) -> str | None:
         try:

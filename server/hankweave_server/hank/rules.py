@@ -53,9 +53,13 @@ def _is_codon(step: JsonNode) -> bool:
     return bool(step.raw.get("type", "codon") == "codon")
 
 
-def object_at(owner: JsonNode, key: str) -> JsonNode | None:
-    value = owner.raw.get(key)
-    return JsonNode(value, (*owner.path, key)) if isinstance(value, dict) else None
+def has_object(owner: JsonNode, key: str) -> bool:
+    return isinstance(owner.raw.get(key), dict)
+
+
+def object_at(owner: JsonNode, key: str) -> JsonNode:
+    """Return an object of another one; an empty one if there is none."""
+    return JsonNode(owner.raw[key] if has_object(owner, key) else {}, (*owner.path, key))
 
 
 def objects(owner: JsonNode, key: str) -> Iterator[JsonNode]:
@@ -175,6 +179,12 @@ def hint(name: str, here: type, fields: Iterable[str]) -> str:
     if places and len(places) <= _MOST:
         return f"It belongs to {' or to '.join(places)}."
 
+    return nearest(name, known)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint that names the most similar known field, or all of them."""
+    known = list(known)
     return did_you_mean(name, known) or f"Known fields: {', '.join(known)}."
 
 

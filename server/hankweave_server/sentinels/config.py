@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import json
 import posixpath
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
@@ -30,9 +29,11 @@ from hankweave_protocol.sentinels import (
     StructuredOutput,
 )
 from hankweave_server.hank import references, shape
+from hankweave_server.hank.codon_checks import of_sentinel
 from hankweave_server.hank.json_source import NotJson, parse
 from hankweave_server.hank.problems import Finding, JsonPath, did_you_mean, path_text
 from hankweave_server.hank.prompts import HankFiles, PromptFault
+from hankweave_server.hank.rules import JsonNode
 from hankweave_server.sentinels.structured import BadSchema, Form, Schema, form_of
 from hankweave_server.sentinels.templates.base import (
     LARGEST_TEMPLATE,
@@ -51,15 +52,12 @@ from hankweave_server.sentinels.triggers import (
     has_path,
 )
 
-_ID = re.compile(r"[a-z0-9-]+")
 _SCHEMAS = ("schemaStr", "schemaFile", "jsonSchema", "jsonSchemaFile")
 
 
 def findings(raw: dict[str, Any]) -> Iterator[Finding]:
     """Yield faults of a sentinel; parts of the wrong shape are skipped, as `shape` reports them."""
-    yield from _of_id(raw)
-    yield from _of_prompts(raw)
-    yield from _of_exclusions(raw)
+    yield from of_sentinel(JsonNode(raw, ()))
     trigger = _part(raw, "trigger", EventTrigger | SequenceTrigger)
     if trigger is not None:
         yield from _of_trigger(trigger)
@@ -85,42 +83,6 @@ def _part(raw: dict[str, Any], key: str, shape: Any) -> Any:
         return msgspec.convert(raw[key], shape)
     except (KeyError, msgspec.ValidationError):
         return None
-
-
-def _of_id(raw: dict[str, Any]) -> Iterator[Finding]:
-    name = raw.get("id")
-    if isinstance(name, str) and name and _ID.fullmatch(name) is None:
-        hint = "Use only lowercase letters, digits and '-'."
-        yield Finding(("id",), f"{name!r} is not a valid sentinel id.", hint)
-
-
-def _of_prompts(raw: dict[str, Any]) -> Iterator[Finding]:
-    if not (raw.get("userPromptFile") or raw.get("userPromptText")):
-        message = "The sentinel has no prompt: add a userPromptFile or a userPromptText."
-        yield Finding(("userPromptText",), message)
-
-    is_told = raw.get("systemPromptFile") or raw.get("systemPromptText")
-    if raw.get("conversational") is not None and not is_told:
-        message = "A conversational sentinel needs a systemPromptFile or a systemPromptText."
-        yield Finding(("conversational",), message)
-
-
-def _of_exclusions(raw: dict[str, Any]) -> Iterator[Finding]:
-    if raw.get("structuredOutput") is None:
-        return
-
-    if raw.get("joinString") is not None:
-        yield Finding(
-            ("joinString",),
-            "'joinString' applies to plain text output only, not to structured output.",
-        )
-
-    output = raw.get("output")
-    if isinstance(output, dict) and output.get("format") is not None:
-        yield Finding(
-            ("output", "format"),
-            "'format' applies to plain text output only, not to structured output.",
-        )
 
 
 # --- triggers ---------------------------------------------------------------------------------
@@ -184,20 +146,9 @@ def _of_conditions(
 
 
 def _of_structured(structured: StructuredOutput) -> Iterator[Finding]:
-    given = [
-        name
-        for name, value in zip(
-            _SCHEMAS,
-            (
-                structured.schema_str,
-                structured.schema_file,
-                structured.json_schema,
-                structured.json_schema_file,
-            ),
-            strict=True,
-        )
-        if value is not None
-    ]
+    texts = (structured.schema_str, structured.schema_file)
+    schemas = (*texts, structured.json_schema, structured.json_schema_file)
+    given = [schema for schema in schemas if schema is not None]
     path = ("structuredOutput",)
     if structured.output == "enum":
         if given or not structured.enum_values:

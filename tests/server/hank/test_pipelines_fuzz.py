@@ -1,4 +1,4 @@
-"""Arbitrary bytes as a pipeline or its configuration raise only PipelineInvalid."""
+"""Arbitrary bytes as a pipeline or its configuration raise only HankInvalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hankweave_server.hank.pipelines.load import (
     plan_summary,
     write_compiled,
 )
-from hankweave_server.hank.pipelines.model import Pipeline, PipelineInvalid
+from hankweave_server.hank.pipelines.model import Pipeline
+from hankweave_server.hank.problems import HankInvalid
 from support.golden import GOLDEN
 from support.outcomes import outcome
 
@@ -55,13 +56,13 @@ def spoiled(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def read(path: Path, config: Path | None = None) -> Pipeline | PipelineInvalid:
-    return outcome(PipelineInvalid, load_pipeline, path, config=config)
+def read(path: Path, config: Path | None = None) -> Pipeline | HankInvalid:
+    return outcome(HankInvalid, load_pipeline, path, config=config)
 
 
-def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> None:
+def assert_loaded_or_told(found: Pipeline | HankInvalid, folder: Path) -> None:
     """Check that the pipeline loads as a hank, or that each fault has a message and a path."""
-    if isinstance(found, PipelineInvalid):
+    if isinstance(found, HankInvalid):
         assert found.problems
         assert all(problem.message and problem.path for problem in found.problems)
         str(found).encode()
@@ -81,7 +82,7 @@ def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> No
 @example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
 @example(content=b"#" * 2_000_000)
 def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
-    """Any bytes compile to a hank that loads, or raise PipelineInvalid."""
+    """Any bytes compile to a hank that loads, or raise HankInvalid."""
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
     assert_loaded_or_told(read(path), tmp_path / "compiled")
@@ -90,7 +91,7 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
 @often
 @given(content=spoiled() | st.binary(max_size=200))
 def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
-    """Any bytes as a configuration are read, or raise PipelineInvalid."""
+    """Any bytes as a configuration are read, or raise HankInvalid."""
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
     path.write_bytes(ORIGINALS[-1])
     config.write_bytes(content)
@@ -100,4 +101,4 @@ def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, conten
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
 def test_what_means_too_much_is_told(name: str) -> None:
     """A page of YAML references is refused before it expands to gigabytes."""
-    assert isinstance(read(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)
+    assert isinstance(read(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), HankInvalid)

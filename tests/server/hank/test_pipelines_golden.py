@@ -8,7 +8,7 @@ import pytest
 
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.hank.pipelines.load import compile_pipeline, load_pipeline, write_compiled
-from hankweave_server.hank.pipelines.model import PipelineInvalid
+from hankweave_server.hank.problems import HankInvalid
 from support.golden import GOLDEN
 from support.golden_files import GoldenFiles
 
@@ -20,7 +20,7 @@ VALID = sorted((PIPELINES / "valid").glob("*.yaml"))
 @pytest.mark.parametrize("file", INVALID, ids=lambda path: path.stem)
 def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path, golden: GoldenFiles) -> None:
     """Only the fault in the file's name is reported, once, with its place and a hint."""
-    with pytest.raises(PipelineInvalid) as caught:
+    with pytest.raises(HankInvalid) as caught:
         load_pipeline(file)
 
     [problem] = caught.value.problems

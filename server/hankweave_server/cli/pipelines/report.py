@@ -92,40 +92,30 @@ class Report:
         }
 
     def _markdown(self) -> str:
-        lines = [f"# {markdown_text(self.task)}", "", *self._summary(), "", *self._table()]
-        if self.errors:
-            lines += ["", "## Errors", "", *(f"- {markdown_text(error)}" for error in self.errors)]
-
-        if self.warnings:
-            lines += [
-                "",
-                "## Warnings",
-                "",
-                *(f"- {markdown_text(each)}" for each in self.warnings),
-            ]
-
-        if self.files:
-            lines += ["", "## Files", "", *self._files()]
-
-        if self.diff:
-            lines += ["", "## Diff", "", *_fenced(_cut(self.diff))]
-
-        return "\n".join(lines) + "\n"
+        diff = _fenced(_cut(self.diff)) if self.diff else []
+        return self._document(
+            f"# {markdown_text(self.task)}",
+            _section("Errors", [f"- {markdown_text(each)}" for each in self.errors]),
+            _section("Warnings", [f"- {markdown_text(each)}" for each in self.warnings]),
+            _section("Files", self._files()),
+            _section("Diff", diff),
+        )
 
     def _github(self) -> str:
         mark = {"success": "✅", "partial": "⚠️", "failed": "❌"}[self.result.status]
-        lines = [f"## {mark} {markdown_text(self.task)}", "", *self._summary(), "", *self._table()]
-        if self.errors:
-            lines += ["", *(f"> {markdown_text(error)}" for error in self.errors)]
+        diff = _fenced(_cut(self.diff)) if self.diff else []
+        return self._document(
+            f"## {mark} {markdown_text(self.task)}",
+            [f"> {markdown_text(each)}" for each in self.errors],
+            [f"> ⚠️ {markdown_text(each)}" for each in self.warnings],
+            _folded(f"{counted(len(self.files), 'file')} changed", self._files()),
+            _folded("Diff", diff),
+        )
 
-        if self.warnings:
-            lines += ["", *(f"> ⚠️ {markdown_text(each)}" for each in self.warnings)]
-
-        if self.files:
-            lines += ["", *_folded(f"{counted(len(self.files), 'file')} changed", self._files())]
-
-        if self.diff:
-            lines += ["", *_folded("Diff", _fenced(_cut(self.diff)))]
+    def _document(self, title: str, *sections: list[str]) -> str:
+        lines = [title, "", *self._summary(), "", *self._table()]
+        for section in filter(None, sections):
+            lines += ["", *section]
 
         return "\n".join(lines) + "\n"
 
@@ -162,8 +152,12 @@ def _fenced(text: str) -> list[str]:
     return [f"{fence}diff", *lines, fence]
 
 
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [f"## {title}", "", *lines] if lines else []
+
+
 def _folded(title: str, lines: list[str]) -> list[str]:
-    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"] if lines else []
 
 
 def _cut(text: str) -> str:

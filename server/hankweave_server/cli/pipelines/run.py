@@ -331,7 +331,7 @@ class Telling:
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
     """Return the agent of a step, and the model if the agent takes one."""
     takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgentSettings)
-    return f"{step.agent_name}, {meant.model_of(step)}" if takes_a_model else step.agent_name
+    return f"{step.keys.agent}, {meant.model_of(step)}" if takes_a_model else step.keys.agent
 
 
 def run_pipeline(meant: Pipeline, layout: Layout, settings: RunSettings, telling: Telling) -> int:

@@ -10,7 +10,7 @@ Loading returns a Pipeline or raises all of its problems. Compiling writes the h
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, assert_never
@@ -31,9 +31,9 @@ from hankweave_protocol.hank import (
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.variables import names_in, render
 from hankweave_server.fsutil import make_private_directory, replace_durably
-from hankweave_server.hank.pipelines import fields, yaml_text
-from hankweave_server.hank.pipelines.agents import Agents, agents_of
-from hankweave_server.hank.pipelines.fields import Fields, fields_of
+from hankweave_server.hank import check
+from hankweave_server.hank.pipelines import shapes, yaml_text
+from hankweave_server.hank.pipelines.agents import Agents, agents_of, not_asking
 from hankweave_server.hank.pipelines.model import (
     CHECKPOINT_PREFIX,
     DEFAULT_EVERY_N_STEPS,
@@ -41,44 +41,32 @@ from hankweave_server.hank.pipelines.model import (
     DEFAULT_VERSION,
     AgentChoice,
     CheckpointSettings,
-    OnFailure,
     Pipeline,
-    PipelineInvalid,
     PipelineStep,
     PlacedStep,
-    Repository,
     ScriptedAgentSettings,
 )
+from hankweave_server.hank.pipelines.shapes import (
+    CheckpointKeys,
+    ConfigKeys,
+    OnFailure,
+    PipelineKeys,
+    readable,
+)
 from hankweave_server.hank.pipelines.steps import Uses, faults_of_given, steps_of, variables_of
-from hankweave_server.hank.pipelines.yaml_text import COMMAND_LINE
-from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean
+from hankweave_server.hank.problems import (
+    COMMAND_LINE,
+    Finding,
+    HankInvalid,
+    HankProblem,
+    did_you_mean,
+    invalid,
+    problems,
+)
 from hankweave_server.hank.prompts import HankFiles
-from hankweave_server.hank.rules import JsonNode
+from hankweave_server.hank.rules import JsonNode, object_at
 from hankweave_server.paths import HANK_FILE
 from hankweave_server.plain_text import counted
-
-_BLOCKS = ("checkpoints", "agents", "llm")
-_CHECKPOINTS = ("enabled", "every_n_steps", "repository")
-_REPOSITORIES: tuple[Repository, ...] = ("shadow", "workspace")
-_MOST_STEPS = 50
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointKeys:
-    """The keys of a `checkpoints` block that were written."""
-
-    enabled: bool | None = None
-    every_n_steps: int | None = None
-    repository: Repository | None = None
-
-    def over(self, other: CheckpointKeys) -> CheckpointSettings:
-        """Return the settings with this block taking precedence, key by key."""
-        enabled = other.enabled if self.enabled is None else self.enabled
-        every = self.every_n_steps or other.every_n_steps or DEFAULT_EVERY_N_STEPS
-        return CheckpointSettings(
-            every_n_steps=every if enabled else None,
-            repository=self.repository or other.repository,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,94 +80,41 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """Read a configuration; raise PipelineInvalid with all its problems."""
-    file = yaml_text.read(path)
-    findings = file.findings
-    root = Fields(JsonNode({}, ()), findings)
-    if file.value is not None:
-        root = fields_of(file.value, (), "a mapping of blocks", findings) or root
-
-    passed_over = _passed_over(root)
-    config = Config(
-        checkpoints=checkpoint_keys(root),
-        agents=agents_of(root, HankFiles(path.absolute().parent.resolve())),
-        model=_model(root, passed_over),
-        warnings=_warnings(path, passed_over),
-    )
-    if findings:
-        raise PipelineInvalid(path, file.told(findings))
-
-    return config
-
-
-def checkpoint_keys(owner: Fields) -> CheckpointKeys:
-    """Read the `checkpoints` block of a pipeline or a configuration."""
-    block = owner.mapping("checkpoints")
-    if block is None:
-        return CheckpointKeys()
-
-    block.refuse_others(_CHECKPOINTS)
-    return CheckpointKeys(
-        enabled=block.yes_or_no("enabled") if block.has("enabled") else None,
-        every_n_steps=block.whole("every_n_steps", 1, _MOST_STEPS),
-        repository=(
-            block.one_of("repository", _REPOSITORIES, "shadow") if block.has("repository") else None
-        ),
-    )
-
-
-def _passed_over(root: Fields) -> list[str]:
-    others = []
-    for key in root.raw.keys() - set(_BLOCKS):
-        near = did_you_mean(key, _BLOCKS)
+    """Read a configuration; raise HankInvalid with all its problems."""
+    file, root = _read(path, ConfigKeys, "A configuration is a mapping of blocks.")
+    keys = readable(root.raw, ConfigKeys)
+    findings = list(shapes.findings(file, ConfigKeys))
+    agents = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings)
+    ignored = [f"llm.{key}" for key in object_at(root, "llm").raw if key != "model"]
+    for key in root.raw.keys() - set(ConfigKeys.__struct_fields__):
+        near = did_you_mean(key, ConfigKeys.__struct_fields__)
         if near is None:
-            others.append(key)
+            ignored.append(key)
         else:
-            root.found(key, f"The block {key!r} is not known.", near)
+            findings.append(Finding((key,), f"The block {key!r} is not known.", near))
 
-    return others
+    if findings or file.findings:
+        raise HankInvalid(path, problems(findings, file.places, file.findings))
 
-
-def _model(root: Fields, passed_over: list[str]) -> str | None:
-    block = root.mapping("llm")
-    if block is None:
-        return None
-
-    passed_over += (f"llm.{key}" for key in block.raw if key != "model")
-    return block.filled_text("model")
+    message = f"{path.name} has keys that pipelines ignore: {', '.join(sorted(ignored))}."
+    warnings = (HankProblem("$", None, None, message),) if ignored else ()
+    return Config(keys.checkpoints, agents, keys.llm.model, warnings)
 
 
-def _warnings(path: Path, passed_over: list[str]) -> tuple[HankProblem, ...]:
-    if not passed_over:
-        return ()
+def _read(path: Path, keys: type[msgspec.Struct], rule: str) -> tuple[yaml_text.YamlFile, JsonNode]:
+    """Read a file that is a mapping of these keys; the rule is told if it is not."""
+    file = yaml_text.read(path, shapes.kind_of(keys))
+    if not isinstance(file.value, dict):
+        raise invalid(path, rule, place=file.places.get(()))
 
-    names = ", ".join(sorted(passed_over))
-    message = f"{path.name} has keys that pipelines ignore: {names}."
-    return (HankProblem("$", None, None, message),)
-
-
-def unused(keys: CheckpointKeys) -> Finding | None:
-    """Return a finding if a number of steps is set without enabling checkpoints."""
-    if keys.every_n_steps is None or keys.enabled is not None:
-        return None
-
-    path = ("checkpoints", "every_n_steps")
-    return Finding(
-        path, "It has no effect without 'enabled: true'.", "Add 'enabled: true' next to it."
-    )
+    return file, JsonNode(file.value, ())
 
 
-_KEYS = (
-    "name",
-    "version",
-    "description",
-    "variables",
-    "steps",
-    "checkpoints",
-    "agents",
-    "permissions",
-)
-_MEANT = {"vars": "variables", "stages": "steps", "tasks": "steps", "checkpoint": "checkpoints"}
+def _settings(own: CheckpointKeys, usual: CheckpointKeys) -> CheckpointSettings:
+    """Return the settings with the first block taking precedence, key by key."""
+    enabled = usual.enabled if own.enabled is None else own.enabled
+    every = own.every_n_steps or usual.every_n_steps or DEFAULT_EVERY_N_STEPS
+    return CheckpointSettings(every if enabled else None, own.repository or usual.repository)
 
 
 def load_pipeline(
@@ -189,122 +124,83 @@ def load_pipeline(
     config: Path | None = None,
     agent: str | None = None,
 ) -> Pipeline:
-    """Load and check a pipeline; raise PipelineInvalid with all its problems at once.
+    """Load and check a pipeline; raise HankInvalid with all its problems at once.
 
     `variables` are those of `--var` and win over the file's; `agent` runs the steps that name no
     agent. An invalid configuration is reported first, since it decides what the pipeline may say.
     """
     settled = Config() if config is None else read_config(config)
-    file = yaml_text.read(path)
-    findings = file.findings
-    root = fields_of(file.value, (), "a mapping with 'steps'", findings)
-    if root is None:
-        raise PipelineInvalid(path, file.told(findings))
+    file, root = _read(path, PipelineKeys, "A pipeline is a mapping with 'steps'.")
+    given = dict(variables or {})
+    keys = readable(root.raw, PipelineKeys)
+    findings = list(shapes.findings(file, PipelineKeys))
+    own = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings)
+    agents = Agents({**settled.agents, **own}, agent)
+    placed = steps_of(root, agents, findings)
+    steps = tuple(step for step, _ in placed)
+    known = variables_of(root, findings) | given
+    uses = Uses(known, placed)
+    findings += [
+        *(() if agent is None else agents.fault_of(agent, COMMAND_LINE)),
+        *check.of_patterns(object_at(root, "permissions")),
+        *faults_of_given(given),
+        *uses.faults,
+        *not_asking(placed, keys.permissions, is_certain=True),
+        *_without_model(placed, settled.model),
+    ]
+    if findings or file.findings:
+        raise HankInvalid(path, problems(findings, file.places, file.findings))
 
-    return _Reading(file, root, settled, dict(variables or {}), agent).pipeline()
+    warned = [
+        *uses.warnings,
+        *not_asking(placed, keys.permissions, is_certain=False),
+        *_unused(given, steps, keys.variables.keys()),
+        *_without_effect(keys.checkpoints),
+    ]
+    return Pipeline(
+        file=path,
+        name=keys.name or path.stem,
+        version=keys.version or DEFAULT_VERSION,
+        description=keys.description,
+        variables=known,
+        steps=steps,
+        checkpoints=_settings(keys.checkpoints, settled.checkpoints),
+        model=settled.model or DEFAULT_MODEL,
+        permissions=keys.permissions,
+        warnings=(*settled.warnings, *problems(warned, file.places)),
+    )
 
 
-class _Reading:
-    def __init__(
-        self,
-        file: yaml_text.YamlFile,
-        root: Fields,
-        config: Config,
-        given: dict[str, str],
-        agent: str | None,
-    ) -> None:
-        self._file = file
-        self._root = root
-        self._config = config
-        self._given = given
-        self._agent = agent
+def _without_effect(keys: CheckpointKeys) -> Iterator[Finding]:
+    """Yield a finding if a number of steps is set without enabling checkpoints."""
+    if keys.every_n_steps is not None and keys.enabled is None:
+        message = "It has no effect without 'enabled: true'."
+        hint = "Add 'enabled: true' next to it."
+        yield Finding(("checkpoints", "every_n_steps"), message, hint)
 
-    def pipeline(self) -> Pipeline:
-        root, file = self._root, self._file
-        root.refuse_others(_KEYS, _MEANT)
-        permissions = fields.permissions_of(root)
-        steps = steps_of(root, self._agents())
-        variables = variables_of(root) | self._given
-        checkpoints = checkpoint_keys(root)
-        name = root.filled_text("name") or file.path.stem
-        version = root.filled_text("version") or DEFAULT_VERSION
-        description = root.text("description")
-        placed = list(zip(steps, _paths(root), strict=True))
-        uses = Uses(variables, placed)
-        root.findings += [
-            *faults_of_given(self._given),
-            *uses.faults,
-            *fields.faults(placed, permissions),
-            *self._without_model(placed),
-        ]
-        if root.findings:
-            raise PipelineInvalid(file.path, file.told(root.findings))
 
-        warned = [
-            *uses.warnings,
-            *fields.warnings(placed, permissions),
-            *self._unused(variables, steps),
-        ]
-        if (found := unused(checkpoints)) is not None:
-            warned.append(found)
+def _unused(
+    given: Mapping[str, str], steps: Sequence[PipelineStep], written: Set[str]
+) -> Iterator[Finding]:
+    """Yield a finding for each `--var` that is not read, usually because of a typo."""
+    expected = {name for step in steps for name in _used_by(step)} | written
+    for name in sorted(given.keys() - expected):
+        message = f"--var {name}: no step of the pipeline uses it."
+        near = did_you_mean(name, expected | given.keys() - {name})
+        yield Finding(COMMAND_LINE, message, near)
 
-        return Pipeline(
-            file=file.path,
-            name=name,
-            version=version,
-            description=description,
-            variables=variables,
-            steps=steps,
-            checkpoints=checkpoints.over(self._config.checkpoints),
-            model=self._config.model or DEFAULT_MODEL,
-            permissions=permissions,
-            warnings=(*self._config.warnings, *file.told(warned)),
-        )
 
-    def _agents(self) -> Agents:
-        directory = self._file.path.absolute().parent.resolve()
-        own = agents_of(self._root, HankFiles(directory))
-        agents = Agents({**self._config.agents, **own}, self._agent)
-        if (fault := agents.fault_of_chosen()) is not None:
-            self._root.findings.append(fault)
-
-        return agents
-
-    def _unused(
-        self, variables: Mapping[str, str], steps: Sequence[PipelineStep]
-    ) -> Iterator[Finding]:
-        """Yield a finding for each `--var` that is not read, usually because of a typo."""
-        used = {name for step in steps for name in _used_by(step)}
-        written = self._root.raw.get("variables")
-        expected = used | set(written if isinstance(written, dict) else ())
-        for name in sorted(self._given.keys() - expected):
-            message = f"--var {name}: no step of the pipeline uses it."
-            yield Finding(
-                COMMAND_LINE, message, did_you_mean(name, expected | variables.keys() - {name})
-            )
-
-    def _without_model(self, steps: Sequence[PlacedStep]) -> Iterator[Finding]:
-        """Yield the steps whose agent cannot use the default model."""
-        for step, path in steps:
-            has_none = step.model is None and self._config.model is None
-            if has_none and isinstance(step.agent, CodexAgentSpec):
-                message = (
-                    f"The step has no model, and Codex cannot run the default, {DEFAULT_MODEL!r}."
-                )
-                yield Finding(path, message, "Set its 'model', or 'llm.model' in the file of -c.")
+def _without_model(steps: Sequence[PlacedStep], model: str | None) -> Iterator[Finding]:
+    """Yield the steps whose agent cannot use the default model."""
+    for step, path in steps:
+        if (step.keys.model or model) is None and isinstance(step.agent, CodexAgentSpec):
+            message = f"The step has no model, and Codex cannot run the default, {DEFAULT_MODEL!r}."
+            yield Finding(path, message, "Set its 'model', or 'llm.model' in the file of -c.")
 
 
 def _used_by(step: PipelineStep) -> frozenset[str]:
-    names = names_in(step.prompt) | names_in(step.system_prompt or "")
+    names = names_in(step.keys.prompt) | names_in(step.keys.system_prompt or "")
     return names if step.condition is None else names | parse(step.condition).names
-
-
-def _paths(root: Fields) -> Iterator[JsonPath]:
-    """Yield the path of each item of `steps` that is a step."""
-    steps = root.raw.get("steps")
-    for index, step in enumerate(steps if isinstance(steps, list) else ()):
-        if isinstance(step, dict):
-            yield (*root.path, "steps", index)
 
 
 _SCRIPTS = "scripts"
@@ -350,23 +246,24 @@ def write_compiled(pipeline: Pipeline, folder: Path) -> Path:
 
 
 def _codon(step: PipelineStep, model: str) -> Codon:
+    attempts = step.keys.attempts
     return Codon(
         id=step.name,
         name=step.name,
         model=model,
         continuation_mode="fresh",
-        prompt_text=step.prompt,
-        append_system_prompt_text=step.system_prompt,
-        env=dict(step.env),
-        on_failure=_policy(step.on_failure),
-        retry_config=None if step.attempts is None else RetryConfig(max_attempts=step.attempts),
+        prompt_text=step.keys.prompt,
+        append_system_prompt_text=step.keys.system_prompt,
+        env=dict(step.keys.env),
+        on_failure=_policy(step.keys.on_failure),
+        retry_config=None if attempts is None else RetryConfig(max_attempts=attempts),
         agent=None if step.agent is None else _spec(step.agent),
-        timeout_seconds=step.timeout_seconds,
+        timeout_seconds=step.keys.timeout,
         condition=step.condition,
         checks=step.checks,
         output_var=step.output_var,
-        checkpoint_label=f"{CHECKPOINT_PREFIX}:{step.name}" if step.checkpoint else None,
-        permissions=step.permissions,
+        checkpoint_label=f"{CHECKPOINT_PREFIX}:{step.name}" if step.keys.checkpoint else None,
+        permissions=step.keys.permissions,
     )
 
 
@@ -409,12 +306,51 @@ def plan_summary(pipeline: Pipeline) -> str:
         often = "every agent step" if every == 1 else f"every {every} agent steps"
         lines.append(f"Checkpoints: {often}")
 
-    outlook = _Outlook(pipeline)
+    known = dict(pipeline.variables)
+    pending: dict[str, list[str]] = {}
     for number, step in enumerate(pipeline.steps, start=1):
+        fate = _fate(step, known, pending)
         lines += ["", f"{number}. {_headline(pipeline, step)}"]
-        lines += (f"   {detail}" for detail in outlook.details(step))
+        settled = {name: value for name, value in known.items() if name not in pending}
+        lines += (f"   - {detail}" for detail in _details(step, fate, settled))
+        if step.output_var is not None and fate != _SKIPPED:
+            pending.setdefault(step.output_var, []).append(step.name)
 
     return "\n".join(lines) + "\n"
+
+
+_RUNS = "would run"
+_SKIPPED = "would be skipped"
+
+
+def _fate(
+    step: PipelineStep, known: Mapping[str, str], pending: Mapping[str, Sequence[str]]
+) -> str:
+    """Say whether a step would run; `pending` has the steps whose answers a variable may hold."""
+    if step.condition is None:
+        return _RUNS
+
+    condition = parse(step.condition)
+    steps = {each for name in condition.names & pending.keys() for each in pending[name]}
+    if steps:
+        return f"unknown until {' and '.join(f'`{name}`' for name in sorted(steps))} has run"
+
+    return _RUNS if condition.holds(known) else _SKIPPED
+
+
+def _details(step: PipelineStep, fate: str, settled: Mapping[str, str]) -> Iterator[str]:
+    if step.condition is not None:
+        yield fate
+
+    yield from (f"check: {_check(check)}" for check in step.checks)
+    if step.keys.timeout is not None:
+        yield f"timeout: {step.keys.timeout:g} s"
+
+    if step.output_var is not None:
+        yield f"answer: stored in {step.output_var}"
+
+    words = " ".join(render(step.keys.prompt, settled).split())
+    yield f"prompt: {words if len(words) <= _PROMPT_SHOWN else f'{words[:_PROMPT_SHOWN]}…'}"
 
 
 def unknown_step(pipeline: Pipeline, name: str) -> HankProblem | None:
@@ -429,63 +365,18 @@ def unknown_step(pipeline: Pipeline, name: str) -> HankProblem | None:
     )
 
 
-class _Outlook:
-    """A walk through the steps in order, tracking the variables as far as they are known."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._known = dict(pipeline.variables)
-        self._pending: dict[str, list[str]] = {}
-        """The steps, not run yet, whose answers a variable may hold."""
-
-    def details(self, step: PipelineStep) -> Iterator[str]:
-        fate = self._fate(step)
-        if step.condition is not None:
-            yield f"- {fate}"
-
-        yield from (f"- check: {_check(check)}" for check in step.checks)
-        if step.timeout_seconds is not None:
-            yield f"- timeout: {step.timeout_seconds:g} s"
-
-        if step.output_var is not None:
-            yield f"- answer: stored in {step.output_var}"
-
-        yield f"- prompt: {self._prompt(step)}"
-        if step.output_var is not None and fate != _SKIPPED:
-            self._pending.setdefault(step.output_var, []).append(step.name)
-
-    def _fate(self, step: PipelineStep) -> str:
-        if step.condition is None:
-            return _RUNS
-
-        condition = parse(step.condition)
-        awaited = [name for name in condition.names if name in self._pending]
-        if awaited:
-            steps = {step for name in awaited for step in self._pending[name]}
-            return f"unknown until {' and '.join(f'`{name}`' for name in sorted(steps))} has run"
-
-        return _RUNS if condition.holds(self._known) else _SKIPPED
-
-    def _prompt(self, step: PipelineStep) -> str:
-        settled = {name: value for name, value in self._known.items() if name not in self._pending}
-        words = " ".join(render(step.prompt, settled).split())
-        return words if len(words) <= _PROMPT_SHOWN else f"{words[:_PROMPT_SHOWN]}…"
-
-
-_RUNS = "would run"
-_SKIPPED = "would be skipped"
-
-
 def _headline(pipeline: Pipeline, step: PipelineStep) -> str:
-    parts = [f"{step.name} ({step.agent_name}, {pipeline.model_of(step)})"]
+    parts = [f"{step.name} ({step.keys.agent}, {pipeline.model_of(step)})"]
     if step.condition is not None:
         parts.append(f"(if: {step.condition})")
 
-    if step.checkpoint:
+    if step.keys.checkpoint:
         parts.append("[checkpoint]")
 
-    match step.on_failure:
+    match step.keys.on_failure:
         case "retry":
-            times = "" if step.attempts is None else f", {counted(step.attempts, 'attempt')}"
+            most = step.keys.attempts
+            times = "" if most is None else f", {counted(most, 'attempt')}"
             parts.append(f"(on failure: retry{times})")
         case "continue":
             parts.append("(on failure: continue)")

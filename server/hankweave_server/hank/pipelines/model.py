@@ -1,11 +1,11 @@
-"""A valid pipeline, and the exception for an invalid one."""
+"""A valid pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from hankweave_protocol.hank import (
     AcpAgentSpec,
@@ -15,7 +15,8 @@ from hankweave_protocol.hank import (
     CommandAgentSpec,
     Permissions,
 )
-from hankweave_server.hank.problems import HankInvalid, HankProblem, JsonPath
+from hankweave_server.hank.pipelines.shapes import Repository, StepKeys
+from hankweave_server.hank.problems import HankProblem, JsonPath
 
 CHECKPOINT_PREFIX = "architect:checkpoint"
 """The prefix of the labels of checkpoints that a pipeline requests."""
@@ -23,13 +24,6 @@ CHECKPOINT_PREFIX = "architect:checkpoint"
 DEFAULT_MODEL = "sonnet"
 DEFAULT_VERSION = "1.0.0"
 DEFAULT_EVERY_N_STEPS = 5
-
-Repository: TypeAlias = Literal["shadow", "workspace"]
-OnFailure: TypeAlias = Literal["stop", "retry", "continue"]
-
-
-class PipelineInvalid(HankInvalid):
-    """A pipeline that cannot be run; `problems` lists every fault, in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +51,15 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStep:
-    """One step, as written by its author."""
+    """One step: its keys, and what they mean."""
 
+    keys: StepKeys
     name: str
-    """Unique among the steps; the codon's id."""
-    prompt: str
-    """Still contains `{{name}}`: answers of earlier steps are filled in later."""
-    agent_name: str = "build"
-    agent: AgentChoice | None = None
+    agent: AgentChoice | None
     """None: the command line's agent, else `claude`."""
-    model: str | None = None
-    checkpoint: bool = False
-    condition: str | None = None
-    """In the language of `domain/conditions.py`."""
-    output_var: str | None = None
-    checks: tuple[Check, ...] = ()
-    timeout_seconds: float | None = None
-    on_failure: OnFailure = "stop"
-    attempts: int | None = None
-    """1 to 10, including the first; only with `retry`."""
-    system_prompt: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    permissions: Permissions | None = None
-    """The permissions of its agent; None for those of the pipeline."""
+    condition: str | None
+    output_var: str | None
+    checks: tuple[Check, ...]
 
 
 PlacedStep: TypeAlias = tuple[PipelineStep, JsonPath]
@@ -106,7 +86,7 @@ class Pipeline:
     """Findings about parts that are valid but probably not intended."""
 
     def model_of(self, step: PipelineStep) -> str:
-        return step.model or self.model
+        return step.keys.model or self.model
 
     def scripts(self) -> Iterator[bytes]:
         """Yield the script of each scripted agent."""

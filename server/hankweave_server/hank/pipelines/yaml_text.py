@@ -1,8 +1,9 @@
-"""YAML text with positions: its values as written, and where each of them is.
+"""YAML text with positions: its values by their types, and where each of them is.
 
-Scalars keep their spelling, so that `version: 1.10` stays 1.10 and no integer is too long. A
-duplicate key, a tag, or a text that cannot be stored in a file is a fault with a position. Anchors
-and merge keys work as long as their expansion stays small.
+PyYAML composes nodes, and the type of a value decides what a node means. Where a text is expected,
+a number or date is a text as its author wrote it, so that `version: 1.10` stays 1.10. A key without
+a value is a missing one. A duplicate key, a tag, or a text that cannot be stored in a file is a
+fault with a position. Anchors and merge keys work as long as their expansion stays small.
 
 Syntax errors are translated for the author: PyYAML's messages are about tokens and blocks
 ("expected <block end>, but found '-'"), but authors think of indentation, quotes and colons.
@@ -10,6 +11,8 @@ Syntax errors are translated for the author: PyYAML's messages are about tokens 
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,80 +20,42 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from msgspec import inspect
 
-from hankweave_server.hank.pipelines.model import PipelineInvalid
-from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean, path_text
+from hankweave_server.domain.variables import text_of
+from hankweave_server.hank.problems import (
+    UNPAIRED,
+    Finding,
+    HankInvalid,
+    JsonPath,
+    Place,
+    has_surrogate,
+    invalid,
+    read_text,
+)
 
 _INDENT: Final = "Give all keys of one mapping, and all items of one list, the same indentation."
 _QUOTE: Final = "Put text with special characters in quotes."
+_COLON: Final = "Put text that contains a colon in quotes, or fix the indentation."
+_KEY: Final = "Write `key: value`, or fix the indentation."
+_BACKSLASH: Final = "Write `\\\\` for a backslash, or use single quotes."
 
 _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
-    (
-        r"found character '\\t' that cannot start any token",
-        "a tab is used where only spaces are allowed",
-        "Indent with spaces.",
-    ),
-    (
-        r"found character '(.+)' that cannot start any token",
-        r"no value can begin with '\1'",
-        _QUOTE,
-    ),
-    (
-        "mapping values are not allowed here",
-        "there is a colon where no key is allowed",
-        "Put text that contains a colon in quotes, or fix the indentation.",
-    ),
-    (
-        "could not find expected ':'",
-        "a line is neither a key with a colon nor part of a value",
-        "Write `key: value`, or fix the indentation.",
-    ),
-    (
-        "found unexpected end of stream",
-        "a quote is opened but never closed",
-        "Close the quote.",
-    ),
-    (
-        "found unknown escape character (.+)",
-        r"a backslash followed by \1 is invalid in double quotes",
-        "Write `\\\\` for a backslash, or use single quotes.",
-    ),
-    (
-        "(block )?sequence entries are not allowed here",
-        "there is a list item where none is allowed",
-        _INDENT,
-    ),
-    (
-        "expected <block end>, but found '-'",
-        "there is a list item where the next key is expected",
-        _INDENT,
-    ),
-    (
-        "expected <block end>, but found .+",
-        "the indentation matches nothing above it",
-        _INDENT,
-    ),
-    (
-        r"expected ',' or '([]}])', but got .+",
-        r"a bracket is not closed: there is no ',' or '\1' where one is expected",
-        None,
-    ),
-    (
-        "expected '<document start>', but found .+",
-        "there is text after the end of the value",
-        _INDENT,
-    ),
-    (
-        "did not find expected .+|expected the node content, but found .+",
-        "a value is missing",
-        None,
-    ),
-    (
-        "found undefined alias '(.+)'",
-        r"the alias *\1 has no anchor &\1 above it",
-        None,
-    ),
+    (r"found character '\\t' .+", "a tab is where only spaces are allowed", "Indent with spaces."),
+    (r"found character '(.+)' that .+", r"no value can begin with '\1'", _QUOTE),
+    ("mapping values are not .+", "there is a colon where no key is allowed", _COLON),
+    ("could not find .+", "a line is neither a key with a colon nor part of a value", _KEY),
+    ("found unexpected end of .+", "a quote is opened but never closed", "Close the quote."),
+    ("found unknown .+ (.+)", r"\1 cannot follow a backslash in double quotes", _BACKSLASH),
+    ("(block )?sequence entries .+", "there is a list item where none is allowed", _INDENT),
+    ("expected <block end>, .+ '-'", "there is a list item where a key is expected", _INDENT),
+    ("expected <block end>, .+", "the indentation matches nothing above it", _INDENT),
+    (r"expected ',' or '([]}])'.+", r"a bracket is not closed: ',' or '\1' is missing here", None),
+    ("expected '<document start>'.+", "there is text after the end of the value", _INDENT),
+    ("did not find .+|expected the node content, .+", "a value is missing", None),
+    ("found undefined alias '(.+)'", r"the alias *\1 has no anchor &\1 above it", None),
 )
+"""Patterns of PyYAML's messages; for each a sentence, and a hint on how to fix it."""
 
 
 def in_plain_words(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
@@ -112,21 +77,10 @@ LARGEST: Final = 1024 * 1024
 DEEPEST: Final = 40
 MOST_VALUES: Final = 50_000
 
-COMMAND_LINE: Final[JsonPath] = ("command line",)
-"""The path of a fault that is not in the file."""
-
 _TAG = "tag:yaml.org,2002:"
 _TRUE = frozenset({"yes", "true", "on"})
-_KINDS = {"int": "number", "float": "number", "timestamp": "date", "str": "", "value": ""}
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A number or date as its author wrote it."""
-
-    text: str
-    kind: str
-    """`number` or `date`."""
+_LONGEST_NUMBER = 30
+_ANY = inspect.AnyType()
 
 
 @dataclass(slots=True)
@@ -134,95 +88,45 @@ class YamlFile:
     """A parsed file; `findings` are the faults of the text itself."""
 
     path: Path
-    value: Any
-    """Consists of dict, list, str, bool, None and Written."""
-    places: dict[JsonPath, tuple[int, int]] = field(default_factory=dict)
-    """Line and column of a key or item, from 1."""
+    value: Any = None
+    """As in JSON."""
+    places: dict[JsonPath, Place] = field(default_factory=dict)
+    """The place of a key or item."""
     findings: list[Finding] = field(default_factory=list)
-    unsound: frozenset[Finding] = frozenset()
-    """The text's own faults; other findings about the same values are omitted."""
-
-    def told(self, findings: list[Finding]) -> tuple[HankProblem, ...]:
-        """Return the findings as problems for the user, in the order of the file."""
-        paths = {found.path for found in self.unsound}
-        kept = (each for each in findings if each in self.unsound or each.path not in paths)
-        told = dict.fromkeys(map(self._told, kept))
-        return tuple(sorted(told, key=lambda each: (each.line or 0, each.column or 0)))
-
-    def _told(self, found: Finding) -> HankProblem:
-        path = found.path
-        if path == COMMAND_LINE:
-            return HankProblem("$", None, None, found.message, found.suggestion)
-
-        while path and path not in self.places:
-            path = path[:-1]
-
-        line, column = self.places.get(path, (None, None))
-        shown = path_text(found.path)
-        return HankProblem(shown, line, column, found.message, found.suggestion)
 
 
-def read(path: Path) -> YamlFile:
-    """Read and parse a file; raise PipelineInvalid if it has no value at all."""
-    text = _text_of(path)
+def read(path: Path, kind: inspect.Type) -> YamlFile:
+    """Read and parse a file of this type; raise HankInvalid if it has no value at all."""
+    text = read_text(path, LARGEST)
+    file = YamlFile(path)
     try:
         node = _Loader(text).get_single_node()
-        file = YamlFile(path, None)
-        file.value = None if node is None else _Values(file).of(node, ())
-        file.unsound = frozenset(file.findings)
+        if node is not None:
+            file.value = _Values(file).of(node, (), kind)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        if "end of stream" in (error.problem or ""):
-            mark = error.context_mark or mark  # The opening quote.
-
-        place = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-        sentence, suggestion = in_plain_words(error)
-        message = f"This is not YAML: {sentence}."
-        raise _invalid(path, message, *place, suggestion=suggestion) from None
+        raise _not_yaml(path, error) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        column = len(before) - before.rfind("\n")
-        message = f"This is not YAML: it contains the character {chr(_code(error))!r}."
-        raise _invalid(path, message, before.count("\n") + 1, column) from None
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        message = f"This is not YAML: it contains the character {chr(code)!r}."
+        place = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise invalid(path, message, place=place) from None
     except RecursionError:
-        raise _invalid(path, "This is nested too deeply.") from None
+        raise invalid(path, "This is nested too deeply.") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise _invalid(path, f"This is not YAML: {error}.") from None
+        raise invalid(path, f"This is not YAML: {error}.") from None
 
     return file
 
 
-def _text_of(path: Path) -> str:
-    suggestion = None
-    try:
-        if path.stat().st_size > LARGEST:
-            raise _invalid(path, f"The file is larger than {LARGEST // 1024**2} MiB.")
+def _not_yaml(path: Path, error: yaml.MarkedYAMLError) -> HankInvalid:
+    mark = error.problem_mark or error.context_mark
+    if "end of stream" in (error.problem or ""):
+        mark = error.context_mark or mark  # The opening quote.
 
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
-            suggestion = did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
-
-        message = f"The file cannot be read: {error.strerror}."
-    except UnicodeDecodeError as error:
-        message = f"The file is not UTF-8 text: byte {error.start + 1} is invalid."
-
-    raise PipelineInvalid(path, [HankProblem("$", None, None, message, suggestion)])
-
-
-def _invalid(
-    path: Path,
-    message: str,
-    line: int | None = None,
-    column: int | None = None,
-    *,
-    suggestion: str | None = None,
-) -> PipelineInvalid:
-    return PipelineInvalid(path, [HankProblem("$", line, column, message, suggestion)])
-
-
-def _code(error: yaml.reader.ReaderError) -> int:
-    return error.character if isinstance(error.character, int) else ord(error.character)
+    place = None if mark is None else (mark.line + 1, mark.column + 1)
+    sentence, suggestion = in_plain_words(error)
+    return invalid(path, f"This is not YAML: {sentence}.", suggestion, place)
 
 
 class _Loader(yaml.SafeLoader):
@@ -249,7 +153,7 @@ class _Values:
         self._findings = file.findings
         self._left = MOST_VALUES
 
-    def of(self, node: yaml.Node, path: JsonPath) -> Any:
+    def of(self, node: yaml.Node, path: JsonPath, kind: inspect.Type) -> Any:
         self._left -= 1
         if self._left < 0 or len(path) > DEEPEST:
             raise yaml.MarkedYAMLError(
@@ -257,65 +161,89 @@ class _Values:
             )
 
         self._places.setdefault(path, _place(node))
+        kinds = _members(kind)
         match node:
             case yaml.MappingNode() if node.tag == f"{_TAG}map":
-                return self._mapping(node, path)
+                return self._mapping(node, path, kind)
             case yaml.SequenceNode() if node.tag == f"{_TAG}seq":
-                return [self.of(item, (*path, index)) for index, item in enumerate(node.value)]
+                lists = (each for each in kinds if isinstance(each, inspect.VarTupleType))
+                item = next((each.item_type for each in lists), _ANY)
+                return [self.of(each, (*path, at), item) for at, each in enumerate(node.value)]
             case yaml.ScalarNode():
-                return self._scalar(node, path)
+                return self._scalar(node, path, kinds)
             case _:
                 return self._refuse_tag(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: JsonPath) -> dict[str, Any]:
+    def _mapping(
+        self, node: yaml.MappingNode, path: JsonPath, kind: inspect.Type
+    ) -> dict[str, Any]:
+        shapes = [each for each in _members(kind) if isinstance(each, inspect.StructType)]
+        fields = {each.encode_name: each.type for shape in shapes for each in shape.fields}
+        others = kind.value_type if isinstance(kind, inspect.DictType) else _ANY
         value: dict[str, Any] = {}
         merged: list[yaml.Node] = []
+        seen: set[str] = set()
         for key, item in node.value:
             if key.tag == f"{_TAG}merge":
                 merged.append(item)
             elif not isinstance(key, yaml.ScalarNode):
                 self._found(path, "A key must be a string.", key)
-            elif key.value in value:
+            elif key.value in seen:
                 message = f"The key {key.value!r} appears twice; only the last one would be used."
                 self._places[(*path, key.value)] = _place(key)
                 self._found((*path, key.value), message, key, "Remove one of them.")
             else:
+                seen.add(key.value)
                 name = self._sound(key, path)
                 self._places.setdefault((*path, name), _place(key))
-                value[name] = self.of(item, (*path, name))
+                found = self.of(item, (*path, name), fields.get(name, others))
+                if isinstance(others, inspect.StrType) and not isinstance(found, dict | list):
+                    found = text_of(found)
+
+                if found is not None or name not in fields:
+                    value[name] = found
 
         for each in merged:
-            for under in self._mappings_of(each, path):
+            for under in self._mappings_of(each, path, kind):
                 value = under | value
 
         return value
 
-    def _mappings_of(self, node: yaml.Node, path: JsonPath) -> Iterator[dict[str, Any]]:
+    def _mappings_of(
+        self, node: yaml.Node, path: JsonPath, kind: inspect.Type
+    ) -> Iterator[dict[str, Any]]:
         """Yield the mappings of a merge key; of several, the first wins."""
         for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if isinstance(each, yaml.MappingNode):
-                yield self.of(each, path)
+                yield self.of(each, path, kind)
             else:
                 self._found(path, "'<<' can only merge mappings.", each)
 
-    def _scalar(self, node: yaml.ScalarNode, path: JsonPath) -> Any:
+    def _scalar(
+        self, node: yaml.ScalarNode, path: JsonPath, kinds: tuple[inspect.Type, ...]
+    ) -> Any:
         text = self._sound(node, path)
         match node.tag.removeprefix(_TAG):
             case "null":
                 return None
             case "bool":
                 return text.lower() in _TRUE
-            case kind if kind in _KINDS:
-                return Written(text, _KINDS[kind]) if _KINDS[kind] else text
+            case "int" | "float" if not any(isinstance(each, inspect.StrType) for each in kinds):
+                number = _number(text)
+                if number is None and _ANY in kinds:
+                    self._found(path, f"{text[:40]!r} is not a number of JSON.", node)
+
+                return text if number is None else number
+            case "int" | "float" | "timestamp" | "str" | "value":
+                return text
             case _:
                 return self._refuse_tag(node, path)
 
     def _sound(self, node: yaml.ScalarNode, path: JsonPath) -> str:
         """Return the text of a scalar, replacing characters that cannot be stored in a file."""
         text = str(node.value)
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            message = "The text contains an unpaired surrogate, which cannot be stored in a file."
-            self._found(path, message, node)
+        if has_surrogate(text):
+            self._found(path, UNPAIRED, node)
         elif "\0" in text:
             self._found(path, "The text contains a NUL character.", node)
         else:
@@ -335,5 +263,22 @@ class _Values:
         self._findings.append(Finding(path, message, suggestion))
 
 
-def _place(node: yaml.Node) -> tuple[int, int]:
+def _members(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _place(node: yaml.Node) -> Place:
     return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _number(text: str) -> int | float | None:
+    """Return a number that JSON can express, or None."""
+    if len(text) <= _LONGEST_NUMBER:
+        with contextlib.suppress(ValueError):
+            return int(text)
+
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            return number if math.isfinite(number) else None
+
+    return None
