@@ -200,17 +200,17 @@ def test_bisect_confines_the_command(execution: Path, tmp_path: Path) -> None:
 
 def test_bisect_says_why_there_is_no_result(execution: Path, tmp_path: Path) -> None:
     """Each refusal says what to name or to mend."""
-    for words, message in (
-        (("false",), "already"),
-        (("true",), "does not fail"),
-        (("exit 125",), "cannot judge"),
-        (("kill -9 $$",), "That is no verdict"),
-        (("true", "--good", "review", "--bad", "build"), "does not come before"),
+    for words, message, hint in (
+        (("false",), "already", "at which it passes with --good."),
+        (("true",), "does not fail", "at which it fails with --bad."),
+        (("exit 125",), "cannot judge", "with --good and --bad."),
+        (("kill -9 $$",), "That is no verdict", "125 to skip a checkpoint."),
+        (("true", "--good", "review", "--bad", "build"), "does not come before", "`hankweave runs"),
     ):
         done = bisected(execution, tmp_path / "t", *words, "--no-confinement")
         assert done.returncode in (1, 2), done.stderr
         assert message in done.stderr
-        assert "hint:" in done.stderr
+        assert hint in done.stderr.partition("hint:")[2]
 
 
 def test_a_killed_bisect_leaves_nothing_behind(execution: Path, tmp_path: Path) -> None:

@@ -1,10 +1,15 @@
-"""Claims about hints: on the command line they name commands, not messages of the wire."""
+"""Claims about hints: each names what its reader has, and a command works when it is pasted.
+
+On the command line, hints name commands, and no messages of the wire. On the wire, they name
+fields, which every client has, and no options of the command line, except in a whole command.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -84,6 +89,14 @@ def test_the_commands_in_hints_exist() -> None:
             "Wait until the codon has ended, or run `hankweave skip` or `hankweave stop` first.",
         ),
         ("checkpoint.list lists them all.", "`hankweave checkpoints` lists them all."),
+        (
+            "Search again with other checkpoints as `good` and `bad`.",
+            "Search again with other checkpoints with --good and --bad.",
+        ),
+        (
+            "Roll back again, or restart the server to complete it.",
+            "Roll back again, or complete it with `hankweave stop --server`, then `hankweave run`.",
+        ),
         ("Choose another path.", "Choose another path."),
     ],
 )
@@ -106,6 +119,8 @@ def shown(node: ast.AST) -> str:
             return f"{shown(one)} {shown(other)}"
         case ast.Call(func=ast.Name(id="command" | "command_line"), args=[words, *_]):
             return f"`hankweave {shown(words)} -e X`"
+        case ast.Call(func=ast.Name(id="start_line")):
+            return "hankweave run -e X"
         case _:
             return "X"
 
@@ -130,3 +145,57 @@ def test_every_command_in_a_hint_is_understood_when_it_is_pasted() -> None:
     assert len(lines) > 60
     wrong = {line: [fault(words) for words in calls(line)] for line in lines}
     assert {line: found for line, found in wrong.items() if found != [None]} == {}
+
+
+def texts_in(path: Path) -> Iterator[str]:
+    """Yield the texts of a module, with X for what is known only when they are shown."""
+    tree = ast.parse(path.read_text())
+    no_texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    rest: list[ast.AST] = [tree]
+    while rest:
+        node = rest.pop()
+        if id(node) in no_texts and isinstance(node, ast.Constant):
+            continue  # A docstring.
+
+        if isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str):
+            yield shown(node)
+        else:
+            rest.extend(ast.iter_child_nodes(node))
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z]")
+WHOLE_COMMAND = re.compile(r"`hankweave [^`]+`")
+
+
+def is_for_the_terminal_alone(text: str) -> bool:
+    is_sentence = " " in text.strip()
+    return is_sentence and OPTION.search(WHOLE_COMMAND.sub("", text)) is not None
+
+
+def test_nothing_that_a_server_answers_names_an_option_of_the_terminal() -> None:
+    """Another client may have sent the command, and has no options; it has a terminal at most."""
+    assert is_for_the_terminal_alone("Name a checkpoint at which it passes with --good.")
+    assert not is_for_the_terminal_alone("`hankweave fsck --repair` restores what can be found.")
+    found = {
+        f"{path.relative_to(SERVER)}: {text}"
+        for room in ROOMS
+        for path in (SERVER / room).rglob("*.py")
+        for text in texts_in(path)
+        if is_for_the_terminal_alone(text)
+    }
+    assert found == set()
+
+
+def test_a_hint_about_a_start_is_a_command() -> None:
+    """Instead of words such as "start the server on this execution"."""
+    hints = [hint for path in SERVER.rglob("*.py") for hint in whole_hints_in(path)]
+    assert any("`hankweave run -e X`" in hint for hint in hints)
+    told = re.compile(r"[Ss]tart the server|[Aa] start of the server|restart the server")
+    assert [hint for hint in hints if told.search(hint)] == []
+
+
+def test_a_start_names_the_execution_even_if_it_is_the_usual_one(tmp_path: Path) -> None:
+    """Without the option, `hankweave run` may begin a new execution."""
+    hint = for_a_person("Roll back again, or restart the server to complete it.", tmp_path)
+    assert hint is not None
+    assert hint.endswith(f"then `hankweave run -e {tmp_path}`.")

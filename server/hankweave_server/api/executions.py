@@ -95,7 +95,7 @@ class Executions:
                 ErrorCode.INSUFFICIENT_PERMISSIONS,
                 "A server without tokens tells nothing of other executions.",
                 path="$.type",
-                hint="Start it without --no-token; `hankweave ls` lists them in a terminal.",
+                hint="`hankweave ls` lists them in a terminal; a server with tokens does so here.",
             )
 
         return await anyio.to_thread.run_sync(self._rows, limiter=self._thread)

@@ -32,6 +32,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.journal import ReadableJournal
 from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.progress import ReportProgress
+from hankweave_server.local.targeting import start_line
 from hankweave_server.paths import Layout
 
 
@@ -242,7 +243,7 @@ def events(
         raise click.UsageError("--follow excludes --until and --limit.")
 
     root = root_of(execution)
-    with _refusals(), searching_journal(Layout.of_execution(root)) as journal:
+    with _refusals(root), searching_journal(Layout.of_execution(root)) as journal:
         last = journal.last_seq
         matching = EventFilter(query, journal.read, last)
         if limit is None and not matching.begins_after and matching.ends_at(last) == last:
@@ -298,7 +299,7 @@ def _say(lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals(root: Path) -> Iterator[None]:
     """Turn a refused query into a Stop with the message that a client would get."""
     try:
         yield
@@ -311,7 +312,7 @@ def _refusals() -> Iterator[None]:
         raise Stop(
             f"The journal has an event that cannot be read: {damage}",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution; it repairs or reports the damage.",
+            hint=f"`{start_line(root)}` repairs or reports the damage.",
         ) from None
 
 

@@ -55,7 +55,12 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.server_session import at_server, command, look, look_at_files
-from hankweave_server.local.targeting import confirm, require_consent, root_to_change
+from hankweave_server.local.targeting import (
+    confirm,
+    require_consent,
+    root_to_change,
+    start_line,
+)
 from hankweave_server.plain_text import counted, one_line, printable
 
 _BETWEEN_LOOKS = 0.5
@@ -586,7 +591,7 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
         return
 
     click.echo(made.execution_path)
-    click.echo(f"  run it: hankweave run --execution {made.execution_path}")
+    click.echo(f"  run it: {start_line(Path(made.execution_path))}")
 
 
 COMMANDS = (explore, attempts, compare, adopt, discard, branch)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +23,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.ephemeral_server import through_server
 from hankweave_server.local.living import dead_server
 from hankweave_server.local.server_session import at_server, command, refusal, unavailable
-from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.local.targeting import require_execution, root_of, start_line
 from hankweave_server.paths import Layout
 
 __all__ = ["root_of"]
@@ -77,7 +76,7 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
         raise Stop(
             f"No server is running for {root}.",
             ExitCode.UNAVAILABLE,
-            hint=f"Start one with `hankweave run -e {shlex.quote(str(root))}`; "
+            hint=f"Start one with `{start_line(root)}`; "
             f"{command('log', root)} shows what has happened so far.",
         ) from None
     except ConnectionRefusedError as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -37,7 +36,13 @@ from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.living import living_server
 from hankweave_server.local.server_session import command as command_line
 from hankweave_server.local.server_session import look
-from hankweave_server.local.targeting import announce, confirm, require_consent, root_to_change
+from hankweave_server.local.targeting import (
+    announce,
+    confirm,
+    require_consent,
+    root_to_change,
+    start_line,
+)
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.names import shown
@@ -293,8 +298,7 @@ def _require_server(root: Path) -> None:
         raise Stop(
             "--restart continues the plan, which needs a running server.",
             ExitCode.UNAVAILABLE,
-            hint="Roll back without it, then continue with "
-            f"`hankweave run -e {shlex.quote(str(root))}`.",
+            hint=f"Roll back without it, then continue with `{start_line(root)}`.",
         )
 
 
@@ -439,8 +443,7 @@ def _redo_step(
 
     _go(execution, command, foreseen, f"Run {codon_id} again?", options)
     if not is_served:
-        hint = f"Continue with `hankweave run -e {shlex.quote(str(root))}`."
-        click.echo(hint, err=options.as_json)
+        click.echo(f"Continue with `{start_line(root)}`.", err=options.as_json)
 
 
 def _go_or_return(

@@ -471,6 +471,6 @@ def planned_end(
 
     if longest is not None and until - now > longest:
         moment = until.isoformat(timespec="seconds").replace("+00:00", "Z")
-        return NoWait(f"The limit ends at {moment}, later than --max-wait allows.")
+        return NoWait(f"The limit ends at {moment}, later than `hankweave run --max-wait` allows.")
 
     return until

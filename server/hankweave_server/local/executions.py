@@ -254,7 +254,7 @@ def refuse_misplaced(root: Path) -> None:
         raise Stop(
             f"The history of {root} is not at its place: the project was moved or copied.",
             ExitCode.NO_INPUT,
-            hint=f"A start finds it: hankweave run --workspace {shlex.quote(str(root))}",
+            hint=f"A start finds it: `hankweave run --workspace {shlex.quote(str(root))}`.",
         )
 
 

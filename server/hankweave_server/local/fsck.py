@@ -42,7 +42,7 @@ from hankweave_server.local.takeover import (
     open_ledger,
     refuse_moved_store,
 )
-from hankweave_server.local.targeting import require_execution
+from hankweave_server.local.targeting import require_execution, start_line
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
@@ -78,7 +78,7 @@ def _recorded(layout: Layout) -> OnRecord:
         raise Stop(
             f"{layout.journal} has a line that is not an event: {fault}",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution; it repairs or reports the damage.",
+            hint=f"`{start_line(layout.root)}` repairs or reports the damage.",
         ) from None
 
 

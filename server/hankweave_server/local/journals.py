@@ -6,6 +6,7 @@ every line, and `journal_lines` for a quick search. Damage is raised as Stop.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from typing import TypeVar
@@ -15,6 +16,7 @@ from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.moments import open_for_reading, open_for_search, whole_lines
 from hankweave_server.ledger.open import KnownShas
 from hankweave_server.ledger.searched_journal import SearchedJournal
+from hankweave_server.local.targeting import start_line
 from hankweave_server.paths import Layout
 
 J = TypeVar("J", Journal, SearchedJournal)
@@ -34,13 +36,13 @@ def searching_journal(
 
 def journal_lines(layout: Layout) -> Iterator[bytes]:
     """Yield the journal's lines without checking them; none if there is no journal."""
-    with _stopping_at_damage(), suppress(FileNotFoundError):
+    with _stopping_at_damage(layout), suppress(FileNotFoundError):
         yield from whole_lines(layout)
 
 
 @contextmanager
 def _opened(layout: Layout, journal_of: Callable[[], J]) -> Iterator[J]:
-    with _stopping_at_damage():
+    with _stopping_at_damage(layout):
         try:
             journal = journal_of()
         except FileNotFoundError:
@@ -51,15 +53,15 @@ def _opened(layout: Layout, journal_of: Callable[[], J]) -> Iterator[J]:
 
 
 @contextmanager
-def _stopping_at_damage() -> Iterator[None]:
+def _stopping_at_damage(layout: Layout) -> Iterator[None]:
     try:
         yield
     except JournalCorrupt as damage:
         raise Stop(
             f"The journal cannot be read: {damage}.",
             ExitCode.BAD_DATA,
-            hint="`hankweave log` shows the events before that line. A start of the server "
-            "repairs or reports the damage.",
+            hint=f"`hankweave log -e {shlex.quote(str(layout.root))}` shows the events before that "
+            f"line; `{start_line(layout.root)}` repairs or reports the damage.",
         ) from None
 
 

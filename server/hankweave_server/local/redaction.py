@@ -64,6 +64,7 @@ from hankweave_server.local.takeover import (
     open_ledger,
     refuse_moved_store,
 )
+from hankweave_server.local.targeting import start_line
 from hankweave_server.paths import Layout
 from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.runtime_lock.held import acquire
@@ -167,8 +168,8 @@ def settle(layout: Layout, clock: Clock) -> None:
             raise Stop(
                 f"An operation was interrupted: {path.name} is still there.",
                 ExitCode.UNAVAILABLE,
-                hint="Nothing was changed. Start the server once (`hankweave run`), which "
-                "completes it, stop it, and try again.",
+                hint=f"Nothing was changed. `{start_line(layout.root)}` completes it; stop the "
+                "server then, and try again.",
             )
 
     if layout.wal.exists():  # It exists while a server runs, or after one was killed.

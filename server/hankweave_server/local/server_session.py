@@ -37,6 +37,10 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"send the command again", "run the command again"),
     (r"permission\.resolved shows how", "`hankweave log` shows how"),
     (r"send codon\.skip or codon\.forceStop", "run `hankweave skip` or `hankweave stop`"),
+    (
+        r"restart the server to complete (it|the rollback)",
+        r"complete \1 with `hankweave stop --server`, then `hankweave run`",
+    ),
     (r"codon\.redo", "`hankweave retry`"),
     (r"codon\.skip", "`hankweave skip`"),
     (r"codon\.forceStop", "`hankweave stop`"),
@@ -57,6 +61,8 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"onRunning: stop", "--stop"),
     (r"onRunning: pause", "--pause"),
     (r"rewindMemory", "--rewind-memory"),
+    (r"as `good` and `bad`", "with --good and --bad"),
+    (r"as `(good|bad)`", r"with --\1"),
     (r"keepEdits: true", "--keep-edits"),
     (r"autoRestart", "--restart"),
     (r"maxAgeSeconds", "--max-age"),
@@ -76,10 +82,16 @@ def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
     if hint is None:
         return None
 
-    for pattern, words in _PHRASES:
-        hint = re.sub(pattern, words, hint)
-
+    hint = with_commands(hint)
     return hint if root is None else _aimed(hint, root)
+
+
+def with_commands(text: str) -> str:
+    """Return a text with commands and their options in place of wire names."""
+    for pattern, words in _PHRASES:
+        text = re.sub(pattern, words, text)
+
+    return text
 
 
 def command(words: str, root: Path) -> str:
@@ -92,8 +104,13 @@ def _aimed(hint: str, root: Path) -> str:
 
     def aimed(found: re.Match[str]) -> str:
         _, verb, *words = found[1].split()
-        is_aimed = verb in _WITHOUT_EXECUTION or not _NAMES_EXECUTION.isdisjoint(words)
-        return found[0] if is_aimed else f"`{found[1]}{option}`"
+        if verb in _WITHOUT_EXECUTION or not _NAMES_EXECUTION.isdisjoint(words):
+            return found[0]
+
+        if verb == "run":  # Without the option, it may begin a new execution.
+            return f"`{found[1]} -e {shlex.quote(str(root))}`"
+
+        return f"`{found[1]}{option}`"
 
     return re.sub(r"`(hankweave [^`]+)`", aimed, hint)
 
@@ -106,7 +123,7 @@ def _with_aim(stop: Stop, root: Path) -> Stop:
 _WITHOUT_EXECUTION: Final = frozenset(
     {"ls", "agents", "init", "validate", "config", "help", "demo", "completion"}
 )
-_NAMES_EXECUTION: Final = frozenset({"-e", "--execution", "-w", "--workspace"})
+_NAMES_EXECUTION: Final = frozenset({"-e", "--execution", "-w", "--workspace", "--new"})
 
 
 def _option(root: Path) -> str:

@@ -208,6 +208,11 @@ def attach_line(root: Path) -> str:
     return f"hankweave attach -e {shlex.quote(str(root))}"
 
 
+def start_line(root: Path) -> str:
+    """Return the command line that starts the server of an execution, from whatever directory."""
+    return f"hankweave run -e {shlex.quote(str(root))}"
+
+
 def is_default(root: Path) -> bool:
     """Return whether a command that names no execution would mean this one."""
     try:

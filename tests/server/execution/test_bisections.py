@@ -94,6 +94,8 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
         await client.send(BisectStart(command="true"))
         unbroken: Any = (await client.until(BisectEnded, timeout=LIMIT)).data
         assert "does not fail" in unbroken.message
+        # Every client has the field, and only the terminal has the option.
+        assert unbroken.message.endswith("at which it fails as `bad`.")
         for wrong, code in (
             ({"good": "three", "bad": "one"}, "INVALID_COMMAND"),
             ({"bad": "ffffffff"}, "CHECKPOINT_NOT_FOUND"),

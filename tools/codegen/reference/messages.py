@@ -114,5 +114,9 @@ def _part(node: ast.expr) -> str:
             return f"… {one}s"
         case ast.Call(func=ast.Name(id="counted"), args=[_, _, ast.Constant(value=str() as more)]):
             return f"… {more}"
+        case ast.Call(func=ast.Name(id="start_line")):
+            return "hankweave run -e …"
+        case ast.Call(func=ast.Name(id="command"), args=[ast.Constant(value=str() as words), _]):
+            return f"`hankweave {words}`"
         case _:
             return "…"

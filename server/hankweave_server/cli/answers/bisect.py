@@ -29,6 +29,7 @@ from hankweave_server.execution.bisection.search import (
 from hankweave_server.execution.bisection.trials import Trials, candidates_between, trial_folder
 from hankweave_server.local.past import LocalHistory, reading_history
 from hankweave_server.local.server_session import command as command_line
+from hankweave_server.local.server_session import for_a_person
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of
@@ -85,7 +86,7 @@ def bisect(
         click.echo("hankweave: warning: commands cannot be confined on this machine.", err=True)
 
     with reading_history(layout) as past:
-        candidates = _between(past, good, bad)
+        candidates = _between(past, good, bad, layout)
         try:
             with trial_folder() as folder:
                 trials = Trials(layout, past.files.repo, folder, command, level)
@@ -93,7 +94,7 @@ def bisect(
                 bisection = Bisection(candidates, judge, parallel)
                 suspects = anyio.run(bisection.run)
         except BisectFailed as failed:
-            raise Stop(failed.message, ExitCode.FAILED, hint=failed.hint) from None
+            raise _stop(failed, ExitCode.FAILED, layout) from None
 
         first = suspects[0]
         author = author_of(past, first.sha)
@@ -137,14 +138,20 @@ class FirstFailureFound(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """The checkpoints of which one is the first; a single one if nothing was skipped."""
 
 
-def _between(past: LocalHistory, good: str | None, bad: str | None) -> list[Candidate]:
+def _between(
+    past: LocalHistory, good: str | None, bad: str | None, layout: Layout
+) -> list[Candidate]:
     """Return the checkpoints from a good to a bad one, oldest first; raise Stop."""
     until = past.named(bad)
     try:
         since = None if good is None else past.named(good)
         return candidates_between(past.files.repo, since, until)
     except BisectFailed as failed:
-        raise Stop(failed.message, ExitCode.USAGE, hint=failed.hint) from None
+        raise _stop(failed, ExitCode.USAGE, layout) from None
+
+
+def _stop(failed: BisectFailed, code: ExitCode, layout: Layout) -> Stop:
+    return Stop(failed.message, code, hint=for_a_person(failed.hint, layout.root))
 
 
 async def _shown(trials: Trials, past: LocalHistory, count: int, candidate: Candidate) -> Verdict:

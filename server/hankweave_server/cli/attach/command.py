@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import os
-import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -26,7 +25,7 @@ from hankweave_server.local.living import living_server
 from hankweave_server.local.page_address import address_in_lock, page_of
 from hankweave_server.local.register import all_executions
 from hankweave_server.local.server_session import refusal, unavailable
-from hankweave_server.local.targeting import listening_on, require_execution
+from hankweave_server.local.targeting import listening_on, require_execution, start_line
 from hankweave_server.paths import Layout
 
 _PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={address}">'
@@ -70,8 +69,7 @@ def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool
         anyio.run(tell, root, click.echo)
     except NotRunning as error:
         require_execution(root)
-        start = f"`hankweave run -e {shlex.quote(str(root))}`"
-        hint = f"Start a server with {start}; `hankweave ls` shows the running ones."
+        hint = f"Start a server with `{start_line(root)}`; `hankweave ls` shows the running ones."
         raise Stop(str(error), ExitCode.UNAVAILABLE, hint=hint) from None
     except CommandRefused as refused:
         raise refusal(refused) from None
@@ -99,11 +97,10 @@ def open_page(execution: Path | None, every: bool) -> None:
     page = address_in_lock(root) if _is_served(root) else None
     if page is None:
         require_execution(root)
-        start = shlex.quote(str(root))
         raise Stop(
             f"There is no page: no server runs for {root}.",
             ExitCode.UNAVAILABLE,
-            hint=f"Start one with `hankweave run -e {start}`; `hankweave ls` lists executions.",
+            hint=f"Start one with `{start_line(root)}`; `hankweave ls` lists executions.",
         )
 
     address = page_of(root, page)

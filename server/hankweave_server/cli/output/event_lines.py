@@ -19,6 +19,7 @@ from hankweave_protocol.records import PendingPermission, RollbackReport
 from hankweave_server.cli.output.text import clock, date, moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
+from hankweave_server.local.server_session import with_commands
 from hankweave_server.plain_text import acted_on, counted, one_line
 
 LONGEST = 100
@@ -258,7 +259,8 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"{sha[:12]} {verdict}")
         case events.BisectEnded(checkpoint_sha=found, message=why, suspects=suspects):
             first = f"{len(suspects)} suspects" if found is None else found[:12]
-            return EventLine(f"search for the first failure ended: {why or first}")
+            end = first if why is None else with_commands(why)
+            return EventLine(f"search for the first failure ended: {end}")
         case events.ExecutionOrigin(execution_path=path, coordinate=coordinate):
             return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")
         case _:

@@ -17,6 +17,7 @@ import click
 from hankweave_protocol.records import ForeseenDiff, RollbackReport
 from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
+from hankweave_server.local.server_session import with_commands
 from hankweave_server.plain_text import counted, one_line, printable
 
 _NAMED = 5
@@ -99,7 +100,7 @@ def report_lines(
 
     for warning in report.warnings:
         about = "" if warning.path is None else f"{printable(warning.path)}: "
-        yield ReportLine(f"  note: {about}{printable(warning.sentence)}", "yellow")
+        yield ReportLine(f"  note: {about}{printable(with_commands(warning.sentence))}", "yellow")
 
     if again := again_text(report):
         yield ReportLine(f"  ↻  {again}")

@@ -18,7 +18,7 @@ from hankweave_server.ledger.moments import has_past
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.journals import journal_lines, searching_journal
 from hankweave_server.local.server_session import command
-from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.local.targeting import require_execution, root_of, start_line
 from hankweave_server.paths import Layout
 
 _LINES = 100
@@ -108,7 +108,7 @@ def _tell_all(layout: Layout, tell: Callable[[Event], None]) -> int:
             if _decode_head(line).type in TOLD:
                 tell(codec.decode_event(line))
         except (Refused, msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
-            raise _no_event(layout.journal, number, fault) from None
+            raise _no_event(layout, number, fault) from None
 
     return number
 
@@ -130,7 +130,7 @@ def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | Non
             try:
                 event = codec.decode_event(line)
             except Refused as fault:
-                damage = _no_event(layout.journal, journal.lines_before(end), fault)
+                damage = _no_event(layout, journal.lines_before(end), fault)
                 found = []
                 continue
 
@@ -156,11 +156,11 @@ def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | Non
         return journal.last_seq
 
 
-def _no_event(path: Path, number: int, fault: Exception) -> Stop:
+def _no_event(layout: Layout, number: int, fault: Exception) -> Stop:
     return Stop(
-        f"{path}, line {number}, is not an event: {fault}",
+        f"{layout.journal}, line {number}, is not an event: {fault}",
         ExitCode.BAD_DATA,
-        hint="Start the server on this execution; it repairs or reports the damage.",
+        hint=f"`{start_line(layout.root)}` repairs or reports the damage.",
     )
 
 

@@ -397,7 +397,7 @@ def _of_codon(place: _Place, prices: Prices) -> Iterator[BudgetWarning]:
         yield BudgetWarning(
             f"{place.path}.model",
             f"No price of {place.codon.model!r} is known: a budget in dollars stops this codon "
-            "only when its agent reports what it cost. --prices adds one.",
+            "only when its agent reports what it cost. `hankweave run --prices FILE` adds one.",
         )
 
     if place.codon.on_failure == "retry" and "fail" in set(_policies(place)):

@@ -127,18 +127,18 @@ class Bisection:
         if found == "skipped":
             raise BisectFailed(
                 f"The command cannot judge checkpoint {sha}: it exited with {SKIP}.",
-                "Name other checkpoints with --good and --bad.",
+                "Search again with other checkpoints as `good` and `bad`.",
             )
 
         if wanted == "passes":
             raise BisectFailed(
                 f"The command fails at checkpoint {sha} already.",
-                "Name an earlier or other checkpoint or step at which it passes with --good.",
+                "Search again with a checkpoint or step at which it passes as `good`.",
             )
 
         raise BisectFailed(
             f"The command does not fail at checkpoint {sha}.",
-            "Name a checkpoint or step at which it fails with --bad.",
+            "Search again with a checkpoint or step at which it fails as `bad`.",
         )
 
 

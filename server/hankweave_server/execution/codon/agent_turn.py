@@ -195,7 +195,7 @@ def prompt_of(ctx: ExecutionContext, entry: PlanEntry) -> ResolvedPrompt:
     if prompt is None:
         raise AgentError(
             f"Codon {entry.codon.id} is in the execution plan, but not in hank.json.",
-            hint="Restore it, or start a new execution with --new.",
+            hint="Restore it, or start a new execution with `hankweave run --new`.",
         )
 
     return prompt

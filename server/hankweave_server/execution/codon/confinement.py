@@ -94,7 +94,7 @@ def _absolute(ctx: ExecutionContext, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 UNCONFINED = (
     "Agents are not confined on this machine: they run with all of your rights. "
-    "SECURITY.md says what helps; --require-confinement refuses to start without confinement."
+    "SECURITY.md says what helps; `hankweave run --require-confinement` refuses to start then."
 )
 
 

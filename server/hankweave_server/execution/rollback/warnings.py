@@ -30,7 +30,7 @@ the machine is."""
 
 CONVERSATION = (
     "The agents' conversations stay ahead of the files; the next agent is told what was rolled "
-    "back. To rewind them too: --rewind-memory."
+    "back. To rewind them too: rewindMemory."
 )
 
 
