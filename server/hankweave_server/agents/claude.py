@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from uuid import uuid4
 
 import msgspec
@@ -23,7 +23,8 @@ from hankweave_server.agents.base import (
     is_file_name,
 )
 from hankweave_server.agents.process.environment import common, data_directory
-from hankweave_server.agents.process.program import Program, run_prepared
+from hankweave_server.agents.process.program import run_prepared
+from hankweave_server.agents.session import Program
 from hankweave_server.agents.stream_json import ask_first, user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.fsutil import make_private_directory
@@ -75,6 +76,9 @@ _LONGEST_FOLDER = 200
 class ClaudeAgent:
     """Claude Code; it sees ANTHROPIC_… and CLAUDE_CODE_… of the server's environment."""
 
+    name: ClassVar[str] = "claude"
+    can_ask: ClassVar[bool] = True
+
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = (
         "bypassPermissions"
     )
@@ -93,14 +97,6 @@ class ClaudeAgent:
     clock: Clock = field(default_factory=SystemClock)
     new_session: Callable[[], str] = lambda: str(uuid4())
     """Names the sessions that it begins."""
-
-    @property
-    def name(self) -> str:
-        return "claude"
-
-    @property
-    def can_ask(self) -> bool:
-        return True
 
     @property
     def waits_before_tools(self) -> bool:

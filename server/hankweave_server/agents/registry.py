@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import assert_never
+from typing import ClassVar, assert_never
 from uuid import uuid4
 
 from hankweave_protocol.hank import (
@@ -37,8 +37,9 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
 from hankweave_server.agents.process.environment import common
-from hankweave_server.agents.process.program import Program, run_program
+from hankweave_server.agents.process.program import run_program
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
+from hankweave_server.agents.session import Program
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.hank.agents import Selection, select
 
@@ -52,23 +53,15 @@ class CommandAgent:
     the prompt.
     """
 
+    name: ClassVar[str] = "command"
+    can_ask: ClassVar[bool] = False
+    waits_before_tools: ClassVar[bool] = False
+
     argv: tuple[str, ...]
     quiet_start: timedelta = timedelta(seconds=5)
     """A program that is silent for so long counts as plain and as started."""
 
     clock: Clock = field(default_factory=SystemClock)
-
-    @property
-    def name(self) -> str:
-        return "command"
-
-    @property
-    def can_ask(self) -> bool:
-        return False
-
-    @property
-    def waits_before_tools(self) -> bool:
-        return False
 
     def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
         """Return the account that its `env` names; otherwise it is unknown."""
@@ -99,18 +92,18 @@ class CommandAgent:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
     """The agents of one execution."""
 
-    chosen: str | None
+    chosen: str | None = None
     """The agent chosen on the command line, a key of `BY_NAME`; overrides the hank."""
     hank_directory: Path
     sessions: Path
     """The folder of scripted agents' sessions, inside the execution directory."""
     homes: Path
     """The folder of the agents' homes, inside the execution directory."""
-    asks_first: bool
+    asks_first: bool = False
     """If true, agents that can do so wait for the server before a tool call that changes files."""
     model: str | None = None
     """The model chosen on the command line; overrides the hank."""

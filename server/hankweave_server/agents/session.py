@@ -48,9 +48,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeAlias, assert_never
@@ -274,6 +274,35 @@ _Understood: TypeAlias = tuple[list[AgentSignal], list[bytes]]
 """The signals of a line, and its lines in the log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program that one kind of agent runs for one task."""
+
+    command: tuple[str, ...]
+    stdin: str
+    hint: str
+    """Advice for the case that the program is not installed."""
+
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    presumed_session: SessionStarted | None = None
+    """The session of a program that may be plain; None if it always names its own."""
+
+    quiet_start: timedelta = timedelta(0)
+    """Silence after which a program that may be plain gets its presumed session."""
+
+    parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse
+    """The parser of one line of its stdout, without the line end."""
+
+    takes_answers: bool = False
+    """If true, stdin stays open for answers until the program has reported its result."""
+
+    hook_socket: Path | None = None
+    """The socket on which its hooks wait for an answer before a tool call (`hook_server`)."""
+
+    needs: str | None = None
+    """Another program that it needs."""
+
+
 class Session:
     """An `AgentSession`; enter `at_work` before you use anything else."""
 
@@ -283,22 +312,14 @@ class Session:
         log: AgentLog,
         task: AgentTask,
         clock: Clock,
-        *,
-        prompt: str,
-        presumed: SessionStarted | None,
-        quiet_start: timedelta,
-        parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse,
-        takes_answers: bool = False,
-        hooks: HookServer | None = None,
+        program: Program,
+        hooks: HookServer | None,
     ) -> None:
         self._process = process
         self._log = log
         self._task = task
         self._clock = clock
-        self._prompt = prompt
-        self._quiet_start = quiet_start
-        self._parse = parse
-        self._takes_answers = takes_answers
+        self._program = program
         self._hooks = hooks
         self._printed = LineRedactor(task.redactor)
         self._warned = LineRedactor(task.redactor)
@@ -306,7 +327,7 @@ class Session:
         """Held while stdin is written to or closed."""
         self._prompting = anyio.CancelScope()
         """Around the writing of the prompt."""
-        self._conversation = AgentConversation(made_up_session=presumed)
+        self._conversation = AgentConversation(made_up_session=program.presumed_session)
         self._patience = AgentTimeouts(task.limits, anyio.current_time())
         self._mailbox = Mailbox()
         self._unread: deque[AgentSignal] = deque()
@@ -452,9 +473,9 @@ class Session:
             try:
                 with self._prompting:
                     self._await_reader()
-                    await self._process.stdin.write(self._prompt.encode())
+                    await self._process.stdin.write(self._program.stdin.encode())
             finally:
-                if not self._takes_answers or self._prompting.cancelled_caught:
+                if not self._program.takes_answers or self._prompting.cancelled_caught:
                     self._process.stdin.close()
 
     def _await_reader(self) -> None:
@@ -471,7 +492,7 @@ class Session:
                     self._patience.hold(anyio.current_time())
                 case PermissionWithdrawn(request_id=request_id):
                     self._await_no_more(request_id)
-                case ResultReported() if self._takes_answers:
+                case ResultReported() if self._program.takes_answers:
                     async with self._stdin:
                         self._process.stdin.close()
                 case _:
@@ -491,7 +512,7 @@ class Session:
             self._patience.excuse(now - due, now)
 
     async def _presume_session(self) -> None:
-        await anyio.sleep(self._quiet_start.total_seconds())
+        await anyio.sleep(self._program.quiet_start.total_seconds())
         await self._deliver(list(self._conversation.presume_session()))
 
     async def _listen(self) -> None:
@@ -551,7 +572,7 @@ class Session:
         return self._timed_out or self._process.ending
 
     def _understand_stdout(self, line: Line, timestamp: str) -> _Understood:
-        signals = [PlainOutput("")] if line.dropped else self._parse(line.content)
+        signals = [PlainOutput("")] if line.dropped else self._program.parse(line.content)
         match signals:
             case [PlainOutput()]:
                 text = _redacted(line, self._printed)

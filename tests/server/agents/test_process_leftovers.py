@@ -124,11 +124,6 @@ def a_record(**changes: object) -> AgentRecord:
     record = AgentRecord(
         mark=MARK,
         boot_id=process_table.boot_id(),
-        pid=0,
-        starttime=0,
-        pgid=0,
-        keeper_pid=0,
-        keeper_starttime=0,
         run_id=RunId("r"),
         codon_id=CodonId("c"),
     )

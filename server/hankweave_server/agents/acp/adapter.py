@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hankweave_server.agents.acp import json_lines
 from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools
@@ -31,7 +31,8 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.process.environment import common, data_directory
 from hankweave_server.agents.process.own_program import own_program_with
-from hankweave_server.agents.process.program import Program, run_prepared
+from hankweave_server.agents.process.program import run_prepared
+from hankweave_server.agents.session import Program
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.model_routes import is_known_to_ask, known_as
 from hankweave_server.fsutil import make_private_directory, replace
@@ -195,6 +196,8 @@ _ASKING = "default"
 class AcpAgent:
     """A program that speaks ACP; of the server's environment it only sees the keys meant for it."""
 
+    name: ClassVar[str] = "acp"
+
     command: tuple[str, ...]
     mode: str | None = None
     """The session mode, by the agent's own name for it."""
@@ -210,10 +213,6 @@ class AcpAgent:
     for this; Gemini CLI does it in its mode `default`, which is used if the hank names none."""
 
     clock: Clock = field(default_factory=SystemClock)
-
-    @property
-    def name(self) -> str:
-        return "acp"
 
     @property
     def can_ask(self) -> bool:
@@ -241,8 +240,11 @@ class AcpAgent:
         return run_prepared(self._prepared, task, self.clock)
 
     def _prepared(self, task: AgentTask) -> Program:
+        if (missing := missing_library()) is not None:
+            raise missing
+
         return Program(
-            command=_bridge(),
+            command=own_program_with(_LIBRARIES, _BRIDGE),
             stdin=json_lines.to_line(self._order(task)),
             hint="Install it, give its full path, or correct PATH.",
             extra_environment=self._environment(task),
@@ -402,18 +404,11 @@ def _is_among(name: str, wanted: Sequence[str]) -> bool:
 def missing_library() -> AgentNotFound | None:
     """Return the error that keeps ACP agents from starting here, or None."""
     try:
-        _bridge()
-    except AgentNotFound as missing:
-        return missing
-
-    return None
-
-
-def _bridge() -> tuple[str, ...]:
-    try:
-        return own_program_with(_LIBRARIES, _BRIDGE)
-    except PackageNotFoundError as error:
-        raise AgentNotFound(
+        own_program_with(_LIBRARIES, _BRIDGE)
+    except PackageNotFoundError:
+        return AgentNotFound(
             "Agents that speak ACP need a library that is not installed.",
             hint="Install it with: pip install 'hankweave[acp]'",
-        ) from error
+        )
+
+    return None

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hankweave_server.agents.base import (
     AgentAccount,
@@ -29,7 +29,8 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
 from hankweave_server.agents.hook_server import SUFFIX, hook_command
 from hankweave_server.agents.process.environment import common
-from hankweave_server.agents.process.program import Program, run_prepared
+from hankweave_server.agents.process.program import run_prepared
+from hankweave_server.agents.session import Program
 from hankweave_server.agents.stream_json import HOOK_SECONDS
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.fsutil import make_private_directory
@@ -115,6 +116,9 @@ _QUIET = (
 class CodexAgent:
     """Codex; it sees OPENAI_… and CODEX_… of the server's environment."""
 
+    name: ClassVar[str] = "codex"
+    can_ask: ClassVar[bool] = False
+
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "danger-full-access"
     """Codex's sandbox mode; it asks for approval in none of them."""
 
@@ -129,14 +133,6 @@ class CodexAgent:
 
     program: str = "codex"
     clock: Clock = field(default_factory=SystemClock)
-
-    @property
-    def name(self) -> str:
-        return "codex"
-
-    @property
-    def can_ask(self) -> bool:
-        return False
 
     @property
     def waits_before_tools(self) -> bool:

@@ -80,13 +80,13 @@ class AgentProcess:
         """Start the keeper, which starts the agent. Raises AgentStartFailed."""
         is_confined = launch.fence is not None and not launch.fence.is_open
         group = process_table.place(launch.mark, is_confined=is_confined)
-        self._keeper, own_ends = _start_keeper(launch, group)
+        self._keeper, stdin, stdout, stderr, report, orders = _start_keeper(launch, group)
         self._keeper_pidfd = os.pidfd_open(self._keeper.pid)
-        self.stdin = PipeWriter(own_ends.stdin)
-        self.stdout = PipeReader(own_ends.stdout)
-        self.stderr = PipeReader(own_ends.stderr)
-        self._reports = PipeReader(own_ends.report)
-        self._orders = PipeWriter(own_ends.orders)
+        self.stdin = PipeWriter(stdin)
+        self.stdout = PipeReader(stdout)
+        self.stderr = PipeReader(stderr)
+        self._reports = PipeReader(report)
+        self._orders = PipeWriter(orders)
         self._answers: deque[anyio.Event] = deque()
         self._started = anyio.Event()
         self._has_ended = anyio.Event()
@@ -294,16 +294,10 @@ class AgentProcess:
         self._started.set()
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnEnds:
-    stdin: int
-    stdout: int
-    stderr: int
-    report: int
-    orders: int
-
-
-def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[bytes], _OwnEnds]:
+def _start_keeper(
+    launch: Launch, group: Path | None
+) -> tuple[subprocess.Popen[bytes], int, int, int, int, int]:
+    """Start the keeper; return it and our ends of stdin, stdout, stderr, reports and orders."""
     with contextlib.ExitStack() as kept, contextlib.ExitStack() as handed_over:
         stdin, own_stdin = _pipe(handed_over, kept)
         own_stdout, stdout = _pipe(kept, handed_over)
@@ -340,7 +334,7 @@ def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[
             raise AgentStartFailed(f"The agent could not be started: {error}") from error
 
         kept.pop_all()  # From here on the pipes' readers and writers own them.
-        return process, _OwnEnds(own_stdin, own_stdout, own_stderr, own_report, own_orders)
+        return process, own_stdin, own_stdout, own_stderr, own_report, own_orders
 
 
 def _pipe(read_owner: contextlib.ExitStack, write_owner: contextlib.ExitStack) -> tuple[int, int]:
@@ -351,13 +345,10 @@ def _pipe(read_owner: contextlib.ExitStack, write_owner: contextlib.ExitStack) -
 
 
 def _record_of(launch: Launch, keeper_pid: int, group: Path | None) -> AgentRecord:
-    """Return the record as far as it is known before the agent runs; pid 0 matches no process."""
+    """Return the record as far as it is known before the agent runs."""
     return AgentRecord(
         mark=launch.mark,
         boot_id=process_table.boot_id(),
-        pid=0,
-        starttime=0,
-        pgid=0,
         keeper_pid=keeper_pid,
         keeper_starttime=_start_ticks(keeper_pid),
         run_id=launch.run_id,

@@ -42,15 +42,17 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
 
     mark: str
     boot_id: str
-    pid: int
-    starttime: int
+    pid: int = 0
+    """0 until the agent runs: it matches no process."""
+
+    starttime: int = 0
     """Field 22 of /proc/PID/stat."""
 
-    pgid: int
-    keeper_pid: int
-    keeper_starttime: int
-    run_id: RunId
-    codon_id: CodonId
+    pgid: int = 0
+    keeper_pid: int = 0
+    keeper_starttime: int = 0
+    run_id: RunId = RunId("")
+    codon_id: CodonId = CodonId("")
     control_group: str | None = None
 
     @property
@@ -133,17 +135,7 @@ def _read_record(path: Path) -> AgentRecord:
     try:
         return msgspec.json.decode(path.read_bytes(), type=AgentRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return AgentRecord(
-            mark=path.stem,
-            boot_id=process_table.boot_id(),
-            pid=0,
-            starttime=0,
-            pgid=0,
-            keeper_pid=0,
-            keeper_starttime=0,
-            run_id=RunId(""),
-            codon_id=CodonId(""),
-        )
+        return AgentRecord(mark=path.stem, boot_id=process_table.boot_id())
 
 
 def _sweep_record(record: AgentRecord, folder: Path) -> list[KilledLeftover]:

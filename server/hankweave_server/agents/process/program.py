@@ -5,27 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import anyio.to_thread
 
-from hankweave_server.agents import stream_json
 from hankweave_server.agents.agent_log import AgentLog
-from hankweave_server.agents.base import (
-    AgentNotFound,
-    AgentSignal,
-    AgentStartFailed,
-    AgentTask,
-    SessionStarted,
-)
+from hankweave_server.agents.base import AgentNotFound, AgentStartFailed, AgentTask
 from hankweave_server.agents.hook_server import HookServer
 from hankweave_server.agents.process.child import AgentProcess, Launch
 from hankweave_server.agents.process.environment import agent_environment
-from hankweave_server.agents.session import Session
+from hankweave_server.agents.session import Program, Session
 from hankweave_server.clock import Clock
 from hankweave_server.confinement.namespaces import is_below
 from hankweave_server.confinement.policy import (
@@ -36,35 +27,6 @@ from hankweave_server.confinement.policy import (
 )
 from hankweave_server.confinement.probe import own_programs
 from hankweave_server.fsutil import append_private, is_broken, is_full
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The program that one kind of agent runs for one task."""
-
-    command: tuple[str, ...]
-    stdin: str
-    hint: str
-    """Advice for the case that the program is not installed."""
-
-    extra_environment: Mapping[str, str] = field(default_factory=dict)
-    presumed_session: SessionStarted | None = None
-    """The session of a program that may be plain; None if it always names its own."""
-
-    quiet_start: timedelta = timedelta(0)
-    """Silence after which a program that may be plain gets its presumed session."""
-
-    parse: Callable[[bytes], list[AgentSignal]] = stream_json.parse
-    """The parser of one line of its stdout, without the line end."""
-
-    takes_answers: bool = False
-    """If true, stdin stays open for answers until the program has reported its result."""
-
-    hook_socket: Path | None = None
-    """The socket on which its hooks wait for an answer before a tool call (`hook_server`)."""
-
-    needs: str | None = None
-    """Another program that it needs."""
 
 
 @asynccontextmanager
@@ -98,18 +60,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             records=task.processes_dir,
         )
         process = AgentProcess(launch)
-        session = Session(
-            process,
-            log,
-            task,
-            clock,
-            prompt=program.stdin,
-            presumed=program.presumed_session,
-            quiet_start=program.quiet_start,
-            parse=program.parse,
-            takes_answers=program.takes_answers,
-            hooks=hooks,
-        )
+        session = Session(process, log, task, clock, program, hooks)
         try:
             async with session.at_work():
                 yield session

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from hankweave_server.agents.base import (
     AgentAccount,
@@ -17,8 +18,9 @@ from hankweave_server.agents.base import (
     named_account,
 )
 from hankweave_server.agents.process.own_program import own_program
-from hankweave_server.agents.process.program import Program, run_program
+from hankweave_server.agents.process.program import run_program
 from hankweave_server.agents.scripted import player
+from hankweave_server.agents.session import Program
 from hankweave_server.agents.stream_json import user_message
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.fsutil import make_private_directory
@@ -31,6 +33,9 @@ class ScriptedAgent:
     HANKWEAVE_SCRIPT, in the codon's `env` or the server's, names the file. `player` has the steps.
     """
 
+    name: ClassVar[str] = "scripted"
+    can_ask: ClassVar[bool] = True
+
     script: Path | None = None
     """The script to play if the prompt is none; overrides the one that the environment names."""
 
@@ -41,14 +46,6 @@ class ScriptedAgent:
     """If true, it waits for the server before each step that changes files."""
 
     clock: Clock = field(default_factory=SystemClock)
-
-    @property
-    def name(self) -> str:
-        return "scripted"
-
-    @property
-    def can_ask(self) -> bool:
-        return True
 
     @property
     def waits_before_tools(self) -> bool:
