@@ -9,14 +9,20 @@ is 0 after a successful result, 2 for an invalid order, else 1.
 The client offers neither a file system nor a terminal: the known agents write files and run
 commands themselves in the work tree, where checkpoints see the changes.
 
-Parts: `Child` is the agent's process. `AgentConnection` is the transport for the SDK's
-`Connection`, which numbers requests and matches answers; it checks what the agent sends, because a
-message of a wrong shape would end the SDK's loop. `Questions` forwards permission requests to the
-server and returns its answers. `Bridge` puts them together.
+It is a process of its own for three reasons. It opens files that the agent may have replaced by
+links to anything, and reads messages of 32 MiB, so it works inside the agent's fence and not on the
+server's loop. The SDK starts tasks that belong to no task group, and logs what an agent does wrong.
+Loading it takes 32 MiB and half a second, in which the server would not answer.
+
+Parts: `Child` is the agent's process, and the transport for the SDK's `Connection`, which numbers
+requests and matches answers; it checks what the agent sends, because a message of a wrong shape
+would end the SDK's loop. `Questions` forwards permission requests to the server and returns its
+answers. `Bridge` puts them together.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -24,12 +30,13 @@ import signal
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
+import msgspec
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
@@ -43,13 +50,15 @@ from hankweave_server.agents.acp.json_lines import (
     Message,
     RawLog,
     StandardVoice,
+    as_list,
+    as_object,
     cut,
     decoded,
     is_whole,
     whole,
 )
 from hankweave_server.agents.base import is_file_name
-from hankweave_server.agents.process.stdio import LineSplitter, PipeReader
+from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader
 
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of a line from the agent; a longer one is ignored."""
@@ -62,15 +71,28 @@ _LONGEST_WORD = 2_000
 _FAREWELL = 3.0
 """Seconds for the agent to end by itself after its stdin is closed, and after each signal."""
 
+_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+
 
 class Child:
-    """The agent's process; in its own session, so that signals to the bridge do not reach it."""
+    """The agent's process and its messages; implements the SDK's `Transport`.
+
+    It is in its own session, so that signals to the bridge do not reach it.
+    """
 
     def __init__(self, process: anyio.abc.Process, voice: BridgeOutput) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         self._process = process
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._voice = voice
+        self._log = RawLog(voice.say, time.monotonic)
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._has_finished = anyio.Event()
+        self._lines = LineSplitter(LONGEST_LINE)
+        self._unread: deque[Message] = deque()
+        self._writing = anyio.Lock()
 
     @classmethod
     async def start(
@@ -80,6 +102,70 @@ class Child:
         process = await anyio.open_process(command, env=environment, start_new_session=True)
         return cls(process, voice)
 
+    async def send(self, message: Message) -> None:
+        """Write a message. Raises ConnectionError if the agent no longer reads."""
+        line = whole(message)
+        self._log.keep("out", message, len(line))
+        async with self._writing:
+            try:
+                await self._stdin.send(line)
+            except _LOST as error:
+                raise ConnectionError("The agent stopped reading its input.") from error
+
+    async def receive(self) -> Message | None:
+        """Return the next message, or None at the end of the agent's stdout."""
+        while not self._unread:
+            try:
+                lines = self._lines.feed(await self._stdout.receive(_CHUNK))
+            except (anyio.EndOfStream, *_LOST):
+                lines = self._lines.finish()
+                if not lines:
+                    return None
+
+            for line in lines:
+                self._take(line)
+
+        return self._unread.popleft()
+
+    async def close(self) -> None:
+        """Do nothing; `farewell` ends the process."""
+
+    def _take(self, line: Line) -> None:
+        if line.is_blank:
+            return
+
+        if line.dropped:
+            size = len(line.content) + line.dropped
+            self._remark(f"A message of {size} bytes was ignored.")
+            return
+
+        message = decoded(line.content)
+        if message is None:
+            self._remark(line.marked_text())
+        elif (sound := _sound(message)) is not None:
+            self._log.keep("in", message, len(line.content))
+            self._unread.append(sound)
+
+    async def listen(self) -> None:
+        """Forward the agent's stderr, and keep its last lines."""
+        splitter = LineSplitter(LONGEST_LINE)
+        with contextlib.suppress(*_LOST):
+            async for chunk in self._stderr:
+                for line in splitter.feed(chunk):
+                    self._remark(line.marked_text())
+
+        for line in splitter.finish():
+            self._remark(line.marked_text())
+
+        self._has_finished.set()
+
+    def _remark(self, text: str) -> None:
+        """Print a remark, and keep it as one of the agent's last lines."""
+        if text.strip():
+            self._last.append(cut(text, _LONGEST_WORD))
+
+        self._voice.note(text)
+
     async def last_words(self) -> str:
         """Return the end of its stderr; call it only after the child has ended."""
         with anyio.move_on_after(_FAREWELL):  # One of its children may keep the pipe open.
@@ -87,48 +173,10 @@ class Child:
 
         return "\n".join(self._last)
 
-    async def write(self, line: bytes) -> None:
-        """Write a line. Raises ConnectionError if the agent no longer reads."""
-        assert self._process.stdin is not None
-        try:
-            await self._process.stdin.send(line)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise ConnectionError("The agent stopped reading its input.") from error
-
-    async def chunk(self) -> bytes:
-        """Return the next piece of stdout, empty at its end."""
-        assert self._process.stdout is not None
-        try:
-            return await self._process.stdout.receive(_CHUNK)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return b""
-
-    async def listen(self) -> None:
-        """Forward the agent's stderr, and keep its last lines."""
-        assert self._process.stderr is not None
-        splitter = LineSplitter(LONGEST_LINE)
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for chunk in self._process.stderr:
-                for line in splitter.feed(chunk):
-                    self.remark(line.marked_text())
-
-        for line in splitter.finish():
-            self.remark(line.marked_text())
-
-        self._has_finished.set()
-
-    def remark(self, text: str) -> None:
-        """Print a remark, and keep it as one of the agent's last lines."""
-        if text.strip():
-            self._last.append(cut(text, _LONGEST_WORD))
-
-        self._voice.note(text)
-
     async def farewell(self) -> int:
         """Close the agent's stdin, end the agent if it does not exit, and return its exit code."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            await self._process.stdin.aclose()
+        with contextlib.suppress(*_LOST, OSError):
+            await self._stdin.aclose()
 
         for deadly in (signal.SIGTERM, signal.SIGKILL):
             with anyio.move_on_after(_FAREWELL):
@@ -140,70 +188,20 @@ class Child:
         return await self._process.wait()
 
 
-class AgentConnection:
-    """The messages of one child; implements the SDK's `Transport`."""
-
-    def __init__(self, child: Child, log: RawLog) -> None:
-        self._child = child
-        self._log = log
-        self._splitter = LineSplitter(LONGEST_LINE)
-        self._unread: deque[Message] = deque()
-        self._writing = anyio.Lock()
-
-    async def send(self, message: Message) -> None:
-        line = whole(message)
-        self._log.keep("out", message, len(line))
-        async with self._writing:
-            await self._child.write(line)
-
-    async def receive(self) -> Message | None:
-        while not self._unread:
-            chunk = await self._child.chunk()
-            lines = self._splitter.feed(chunk) if chunk else self._splitter.finish()
-            for line in lines:
-                self._take(line.content, line.dropped)
-
-            if not chunk and not self._unread:
-                return None
-
-        return self._unread.popleft()
-
-    async def close(self) -> None:
-        """Do nothing; the owner of the child ends it."""
-
-    def _take(self, line: bytes, dropped: int) -> None:
-        if not line.strip():
-            return
-
-        if dropped:
-            self._child.remark(f"A message of {len(line) + dropped} bytes was ignored.")
-            return
-
-        message = decoded(line)
-        if message is None:
-            self._child.remark(line.decode(errors="replace"))
-        elif (sound := _sound(message)) is not None:
-            self._log.keep("in", message, len(line))
-            self._unread.append(sound)
-
-
 def _sound(message: Message) -> Message | None:
     """Return the message in a form that JSON-RPC allows, or None."""
+    name, method, error = (message.get(each) for each in ("id", "method", "error"))
     if "method" in message:
-        is_call = isinstance(message["method"], str) and _is_id(message.get("id"))
-        return message if is_call else None
+        is_id = name is None or isinstance(name, str | int | float)
+        return message if isinstance(method, str) and is_id else None
 
-    if type(message.get("id")) is not int:
+    if type(name) is not int:
         return None
 
-    if "result" not in message and not isinstance(message.get("error"), dict):
-        return message | {"error": {"code": -32603, "message": str(message.get("error"))}}
+    if "result" not in message and not isinstance(error, dict):
+        return message | {"error": {"code": -32603, "message": str(error)}}
 
     return message
-
-
-def _is_id(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
 
 
 _ALLOWING = ("allow_once", "allow_always")
@@ -213,30 +211,14 @@ _REFUSING = ("reject_once", "reject_always")
 _CANCELLED: Message = {"outcome": {"outcome": "cancelled"}}
 
 
-class _Question:
-    """A pending permission request; an answer of None means that it was cancelled."""
-
-    def __init__(self) -> None:
-        self._given = anyio.Event()
-        self.is_allowed: bool | None = None
-
-    def settle(self, allowed: bool | None) -> None:
-        if not self._given.is_set():
-            self.is_allowed = allowed
-            self._given.set()
-
-    async def wait(self) -> bool | None:
-        await self._given.wait()
-        return self.is_allowed
-
-
 class Questions:
     """The agent's permission requests."""
 
     def __init__(self, story: AcpTranslator, voice: BridgeOutput) -> None:
         self._story = story
         self._voice = voice
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, asyncio.Future[bool | None]] = {}
+        """The pending requests; an answer of None means that one was cancelled."""
         self._asked = 0
         self._is_closed = False
 
@@ -245,7 +227,6 @@ class Questions:
         self._asked += 1
         name = f"permission-{self._asked}"
         line = self._story.question(name, asked)
-        options = _options(asked)
         if self._is_closed:
             return _CANCELLED
 
@@ -254,49 +235,39 @@ class Questions:
             self._voice.note(
                 "Permission for a tool call was refused: the call is too long to be shown."
             )
-            return _chosen(options, allowed=False)
+            return _chosen(asked, allowed=False)
 
-        question = self._open[name] = _Question()
+        question = self._open[name] = asyncio.get_running_loop().create_future()
         self._voice.say(line)
-        allowed = await question.wait()
+        allowed = await question
         del self._open[name]
-        return _CANCELLED if allowed is None else _chosen(options, allowed=allowed)
+        return _CANCELLED if allowed is None else _chosen(asked, allowed=allowed)
 
     def answered(self, message: Mapping[str, Any]) -> None:
         """Handle a line from the server; anything but a clear yes is a no."""
         match message:
-            case {
-                "type": "control_response",
-                "response": {"request_id": str() as name, **given},
-            } if name in self._open:
-                behavior = given.get("response")
-                is_yes = isinstance(behavior, dict) and behavior.get("behavior") == "allow"
-                self._open[name].settle(is_yes)
+            case {"type": "control_response", "response": {"request_id": str() as name, **given}}:
+                behavior = as_object(given.get("response")).get("behavior")
+                self._settle(name, behavior == "allow")
 
     def close(self) -> None:
         """Cancel all pending requests, and those that still come: there is no one to answer."""
         self._is_closed = True
-        for name, question in self._open.items():
+        for name in self._open:
             self._voice.say({"type": "control_cancel_request", "request_id": name})
-            question.settle(None)
+            self._settle(name, None)
+
+    def _settle(self, name: str, allowed: bool | None) -> None:
+        question = self._open.get(name)
+        if question is not None and not question.done():
+            question.set_result(allowed)
 
 
-def _options(asked: Mapping[str, Any]) -> list[tuple[str, str]]:
-    options = asked.get("options")
-    return [
-        (each["kind"], each["optionId"])
-        for each in (options if isinstance(options, list) else [])
-        if isinstance(each, dict)
-        and isinstance(each.get("kind"), str)
-        and isinstance(each.get("optionId"), str)
-    ]
-
-
-def _chosen(options: list[tuple[str, str]], *, allowed: bool) -> Message:
+def _chosen(asked: Mapping[str, Any], *, allowed: bool) -> Message:
     for wanted in _ALLOWING if allowed else _REFUSING:
-        for kind, option in options:
-            if kind == wanted:
-                return {"outcome": {"outcome": "selected", "optionId": option}}
+        for each in map(as_object, as_list(asked.get("options"))):
+            if each.get("kind") == wanted and isinstance(each.get("optionId"), str):
+                return {"outcome": {"outcome": "selected", "optionId": each["optionId"]}}
 
     return _CANCELLED
 
@@ -310,40 +281,30 @@ def main(_arguments: list[str]) -> int:
 
 
 async def _run() -> int:
-    voice = StandardVoice()
-    lines = _StandardInput()
+    voice, lines = StandardVoice(), _standard_input()
     try:
-        order = json_lines.from_line(await lines.next() or b"")
-    except (ValueError, KeyError, TypeError) as error:
+        order = json_lines.from_line(await anext(lines, b""))
+    except (ValueError, msgspec.ValidationError) as error:
         voice.note(f"The request is invalid: {error!r}")
         return 2
 
     return await Bridge(order, voice, lines).run()
 
 
-class _StandardInput:
-    """The lines of stdin, as they arrive."""
-
-    def __init__(self) -> None:
-        self._chunks = PipeReader(0).chunks()
-        self._splitter = LineSplitter(_LONGEST_ANSWER)
-        self._lines: list[bytes] = []
-
-    async def next(self) -> bytes | None:
-        while not self._lines:
-            chunk = await anext(self._chunks, None)
-            if chunk is None:
-                return None
-
-            self._lines = [line.content for line in self._splitter.feed(chunk)]
-
-        return self._lines.pop(0)
+async def _standard_input() -> AsyncIterator[bytes]:
+    """Yield the lines of stdin, as they arrive."""
+    splitter = LineSplitter(_LONGEST_ANSWER)
+    async for chunk in PipeReader(0).chunks():
+        for line in splitter.feed(chunk):
+            yield line.content
 
 
 class Bridge:
     """One agent, one session, one prompt."""
 
-    def __init__(self, order: BridgeOrder, voice: BridgeOutput, lines: _StandardInput) -> None:
+    def __init__(
+        self, order: BridgeOrder, voice: BridgeOutput, lines: AsyncIterator[bytes]
+    ) -> None:
         self._order = order
         self._voice = voice
         self._lines = lines
@@ -386,8 +347,7 @@ class Bridge:
 
     async def _converse(self, child: Child, tasks: anyio.abc.TaskGroup) -> Ended:
         """Hold the dialogue until one side ends it."""
-        wire = AgentConnection(child, RawLog(self._voice.say, time.monotonic))
-        connection = Connection(self._handle, wire)
+        connection = Connection(self._handle, child)
         dialogue = Dialogue(self._order, connection, self._story, self._voice, self._began)
         tasks.start_soon(self._await_interrupt, dialogue)
         try:
@@ -407,11 +367,10 @@ class Bridge:
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         """Answer one call of the agent; invalid parameters do not raise."""
-        given = params if isinstance(params, dict) else {}
+        given = as_object(params)
         match method:
             case "session/update":
-                update = given.get("update")
-                self._story.heard(update if isinstance(update, dict) else {})
+                self._story.heard(as_object(given.get("update")))
             case "session/request_permission":
                 return await self._questions.ask(given)
             case "fs/write_text_file" if self._order.announces_writes:
@@ -422,7 +381,7 @@ class Bridge:
         return None
 
     async def _take_answers(self) -> None:
-        while (line := await self._lines.next()) is not None:
+        async for line in self._lines:
             message = decoded(line)
             if message is not None:
                 self._questions.answered(message)
@@ -473,7 +432,7 @@ def _memory_for(order: BridgeOrder) -> Memory | None:
 
 def said(error: RequestError) -> str:
     """Return the text of a JSON-RPC error: its message and the details in its data."""
-    data = error.data if isinstance(error.data, dict) else {}
+    data = as_object(error.data)
     details = [data.get(name) for name in ("details", "message", "errorName")]
     message = str(error)
     added = [each for each in details if isinstance(each, str) and each and each not in message]

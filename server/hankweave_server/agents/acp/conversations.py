@@ -17,11 +17,12 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
-import os
 import shutil
 import sqlite3
 from pathlib import Path
 from typing import Protocol
+
+from hankweave_server.fsutil import sync_file
 
 AT_WORK = "at-work.db"
 _PATIENCE = 2.0
@@ -109,7 +110,8 @@ class Database:
         with contextlib.closing(sqlite3.connect(draft)) as copy:
             connection.backup(copy)
 
-        _settle(draft, self._file(session))
+        sync_file(draft)
+        draft.replace(self._file(session))
         self._seen = version
 
     def forget(self, session: str) -> None:
@@ -169,7 +171,8 @@ class ConversationLines:
         draft = self._file(session).with_suffix(".tmp")
         content = path.read_bytes()
         draft.write_bytes(content[: content.rfind(b"\n") + 1])
-        _settle(draft, self._file(session))
+        sync_file(draft)
+        draft.replace(self._file(session))
         self._seen = look
 
     def forget(self, session: str) -> None:
@@ -202,14 +205,3 @@ class ConversationLines:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".project_root").write_text(work_tree)
         return folder
-
-
-def _settle(draft: Path, place: Path) -> None:
-    """Rename a finished file to its place; its content is synced, the rename is not."""
-    descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-    draft.replace(place)

@@ -14,22 +14,7 @@ from typing import Any, Protocol
 
 import anyio
 from acp.exceptions import RequestError
-from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
-from acp.schema import (
-    CancelNotification,
-    ClientCapabilities,
-    EnvVariable,
-    FileSystemCapabilities,
-    Implementation,
-    InitializeRequest,
-    LoadSessionRequest,
-    McpServerStdio,
-    NewSessionRequest,
-    PromptRequest,
-    SetSessionModeRequest,
-    TextContentBlock,
-)
-from pydantic import BaseModel
+from acp.meta import PROTOCOL_VERSION
 
 from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import (
@@ -67,12 +52,12 @@ def resuming(abilities: Message, forks: bool) -> str:
     """Return the method that resumes an earlier session; empty if there is none."""
     within = as_object(abilities.get("sessionCapabilities"))
     if forks and isinstance(within.get("fork"), dict):
-        return AGENT_METHODS["session_fork"]
+        return "session/fork"
 
     if isinstance(within.get("resume"), dict):
-        return AGENT_METHODS["session_resume"]
+        return "session/resume"
 
-    return AGENT_METHODS["session_load"] if abilities.get("loadSession") is True else ""
+    return "session/load" if abilities.get("loadSession") is True else ""
 
 
 def fitting(methods: list[Any]) -> Iterator[str]:
@@ -254,24 +239,21 @@ class Dialogue:
     async def cancel(self) -> None:
         """Ask the agent to end its turn; before the prompt, end the dialogue at once."""
         if self._session is not None and self._is_prompting:
-            notice = CancelNotification(session_id=self._session)
             with contextlib.suppress(ConnectionError):
-                await self._peer.send_notification(AGENT_METHODS["session_cancel"], _plain(notice))
+                await self._peer.send_notification("session/cancel", {"sessionId": self._session})
         else:
             self._giving_up.cancel()
 
     # --- before the prompt ---------------------------------------------------------------------
 
     async def _initialize(self) -> tuple[Message, list[Any]]:
-        request = InitializeRequest(
-            protocol_version=PROTOCOL_VERSION,
-            client_capabilities=ClientCapabilities(
-                fs=FileSystemCapabilities(read_text_file=False, write_text_file=False),
-                terminal=False,
-            ),
-            client_info=Implementation(name="hankweave", title="Hankweave", version="1"),
+        files = {"readTextFile": False, "writeTextFile": False}
+        answer = await self._ask(
+            "initialize",
+            protocolVersion=PROTOCOL_VERSION,
+            clientCapabilities={"fs": files, "terminal": False, "auth": {"terminal": False}},
+            clientInfo={"name": "hankweave", "title": "Hankweave", "version": "1"},
         )
-        answer = await self._ask(AGENT_METHODS["initialize"], request)
         if answer.get("protocolVersion") != PROTOCOL_VERSION:
             spoken = answer.get("protocolVersion")
             raise RequestError(0, f"The agent speaks ACP {spoken!r}, not {PROTOCOL_VERSION}.")
@@ -292,30 +274,23 @@ class Dialogue:
             if method is None:
                 raise RequestError(error.code, unauthenticated(str(error), methods)) from error
 
-        await self._ask("authenticate", {"methodId": method})
+        await self._ask("authenticate", methodId=method)
         return await self._begin(abilities)
 
     async def _begin(self, abilities: Message) -> Message:
-        tools = [_offered(tool) for tool in self._order.tools]
-        cwd, resumed = self._order.work_tree, self._order.resume
+        resumed = self._order.resume
+        here = {"cwd": self._order.work_tree, "mcpServers": [*map(_offered, self._order.tools)]}
         if resumed is None:
-            return self._opened(
-                await self._ask(
-                    AGENT_METHODS["session_new"], NewSessionRequest(cwd=cwd, mcp_servers=[*tools])
-                )
-            )
+            offer = await self._ask("session/new", **here)
+        else:
+            method = resuming(abilities, self._order.forks)
+            self._story.is_history = True
+            offer = {"sessionId": resumed} | await self._ask(method, sessionId=resumed, **here)
+            if method == "session/load":
+                await self._history_ends()
 
-        method = resuming(abilities, self._order.forks)
-        request = LoadSessionRequest(cwd=cwd, session_id=resumed, mcp_servers=[*tools])
-        self._story.is_history = True
-        offer = await self._ask(method, request)
-        if method == AGENT_METHODS["session_load"]:
-            await self._history_ends()
+            self._story.is_history = False
 
-        self._story.is_history = False
-        return self._opened({"sessionId": resumed} | offer)
-
-    def _opened(self, offer: Message) -> Message:
         self._session = as_text(offer.get("sessionId")) or None
         return offer
 
@@ -341,8 +316,7 @@ class Dialogue:
             offered = f"it has: {', '.join(known)}" if known else "it has none"
             return f"The agent has no mode {mode!r}; {offered}."
 
-        request = SetSessionModeRequest(session_id=self._session or "", mode_id=mode)
-        await self._ask(AGENT_METHODS["session_set_mode"], request)
+        await self._ask("session/set_mode", sessionId=self._session, modeId=mode)
         return None
 
     async def _set_model(self, offer: Message) -> str:
@@ -351,12 +325,11 @@ class Dialogue:
         models = as_object(offer.get("models"))
         if found := match_of(wanted, options(offer, "model")):
             chosen = {"configId": setting.get("id"), "value": found}
-            method = AGENT_METHODS["session_set_config_option"]
-            await self._ask(method, {"sessionId": self._session} | chosen)
+            await self._ask("session/set_config_option", sessionId=self._session, **chosen)
             return found
 
         if found := match_of(wanted, named(models.get("availableModels"), "modelId")):
-            await self._ask(_SET_MODEL, {"sessionId": self._session, "modelId": found})
+            await self._ask(_SET_MODEL, sessionId=self._session, modelId=found)
             return found
 
         current = as_text(setting.get("currentValue")) or as_text(models.get("currentModelId"))
@@ -373,12 +346,9 @@ class Dialogue:
 
     async def _prompt(self) -> Ended:
         before = self._story.cost if self._order.resume is not None else 0.0
-        request = PromptRequest(
-            session_id=self._session or "",
-            prompt=[TextContentBlock(type="text", text=self._order.prompt)],
-        )
+        prompt = [{"type": "text", "text": self._order.prompt}]
         self._is_prompting = True
-        answer = await self._ask(AGENT_METHODS["session_prompt"], request)
+        answer = await self._ask("session/prompt", sessionId=self._session, prompt=prompt)
         spent = usage_of(answer) | cost_of(before, self._story.cost)
         reason = as_text(answer.get("stopReason"))
         self._story.end_message()
@@ -390,19 +360,12 @@ class Dialogue:
 
         return Ended(False, STOPPED.get(reason) or f"The turn ended with {reason!r}.", spent)
 
-    async def _ask(self, method: str, params: BaseModel | Message) -> Message:
+    async def _ask(self, method: str, **params: Any) -> Message:
         self.doing = method
-        return as_object(await self._peer.send_request(method, _plain(params)))
+        return as_object(await self._peer.send_request(method, params))
 
 
-def _offered(tool: BridgeTools) -> McpServerStdio:
+def _offered(tool: BridgeTools) -> Message:
     program, *arguments = tool.command
-    variables = [EnvVariable(name=name, value=value) for name, value in tool.environment.items()]
-    return McpServerStdio(name=tool.name, command=program, args=arguments, env=variables)
-
-
-def _plain(params: BaseModel | Message) -> Message:
-    if isinstance(params, BaseModel):
-        return params.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-    return params
+    variables = [{"name": name, "value": value} for name, value in tool.environment.items()]
+    return {"name": tool.name, "command": program, "args": arguments, "env": variables}

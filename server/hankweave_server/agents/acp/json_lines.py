@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from hankweave_server.fsutil import write_all
 
 Message: TypeAlias = dict[str, Any]
 
@@ -48,10 +51,10 @@ class StandardVoice:
     """Output to stdout and stderr; blocks while the reader is slow."""
 
     def say(self, line: Mapping[str, Any]) -> None:
-        _write(1, encoded(line))
+        write_all(1, encoded(line))
 
     def note(self, text: str) -> None:
-        _write(2, text.encode("utf-8", "replace") + b"\n")
+        write_all(2, text.encode("utf-8", "replace") + b"\n")
 
 
 def decoded(line: bytes) -> Message | None:
@@ -206,12 +209,6 @@ def _masked(server: Any) -> Any:
             return server
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
 @dataclass(frozen=True, slots=True)
 class BridgeTools:
     """An MCP server that the agent is to start."""
@@ -249,10 +246,5 @@ def to_line(order: BridgeOrder) -> str:
 
 
 def from_line(line: bytes) -> BridgeOrder:
-    """Decode an order; raises ValueError, KeyError or TypeError for any other line."""
-    fields: dict[str, Any] = json.loads(line)
-    tools = tuple(
-        BridgeTools(each["name"], tuple(each["command"]), each["environment"])
-        for each in fields["tools"]
-    )
-    return BridgeOrder(**fields | {"command": tuple(fields["command"]), "tools": tools})
+    """Decode an order; raises ValueError or msgspec.ValidationError for any other line."""
+    return msgspec.convert(json.loads(line), BridgeOrder)
