@@ -12,18 +12,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 
+from hankweave_protocol.state import Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
     ResultReported,
     SessionStarted,
     Thought,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -134,7 +133,7 @@ def _message(kind: str, block: Object) -> dict[str, object]:
     return {"type": kind, "content": [block]}
 
 
-def _usage(tokens: TokenCounts) -> dict[str, int]:
+def _usage(tokens: Tokens) -> dict[str, int]:
     return {
         "input_tokens": tokens.input_tokens,
         "output_tokens": tokens.output_tokens,
@@ -171,12 +170,7 @@ class AgentLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def append(self, lines: list[bytes], timestamp: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import Tokens
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.domain.limits import LimitFacts
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
@@ -157,16 +158,6 @@ class AgentNeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """Numbers of tokens by kind."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_tokens: int = 0
-    cache_read_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SessionStarted:
     """The session has an id; if this is reported more than once, the last report counts."""
 
@@ -230,7 +221,7 @@ class UsageReported:
 
     message_id: str
     model: str
-    tokens: TokenCounts
+    tokens: Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +231,7 @@ class ResultReported:
     success: bool
     text: str
     cost_usd: float | None
-    tokens: TokenCounts | None
+    tokens: Tokens | None
     session_id: str | None
     model_usage: Mapping[str, object]
     """Usage for each model, as the program printed it (`modelUsage`); empty if it printed none."""

@@ -9,19 +9,12 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
 
-from hankweave_protocol.hank import (
-    AcpAgentSpec,
-    AgentSpec,
-    ClaudeAgentSpec,
-    CodexAgentSpec,
-    CommandAgentSpec,
-    ScriptedAgentSpec,
-)
+from hankweave_protocol.hank import AcpAgentSpec, AgentSpec, CommandAgentSpec, ScriptedAgentSpec
 from hankweave_protocol.shapes import Value
 from hankweave_server import __version__
 from hankweave_server.agents.acp.adapter import missing_library
@@ -39,12 +32,13 @@ _QUIET = {"DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Acquaintance:
+class AgentFacts:
     """Static facts about one known agent."""
 
     install: str
     """The command that installs it."""
 
+    title: str = ""
     keys: tuple[str, ...] = ()
     """Environment variables that can authenticate it."""
 
@@ -57,6 +51,9 @@ class Acquaintance:
     model: str = ""
     """An inexpensive model for a self-test; empty: the agent's default."""
 
+    endpoint: str = ""
+    """The variable that sends it to another endpoint, which may know any model."""
+
     engine: str = ""
     """The program that the agent starts if it is an adapter; its version is checked."""
 
@@ -64,8 +61,9 @@ class Acquaintance:
     """The first version that has every option it is started with."""
 
 
-_BY_NAME: Mapping[str, Acquaintance] = {
-    "claude": Acquaintance(
+_BY_NAME: Mapping[str, AgentFacts] = {
+    "claude": AgentFacts(
+        title="Claude Code",
         install="npm install -g @anthropic-ai/claude-code",
         keys=(
             *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -74,17 +72,21 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         logins=(("CLAUDE_CONFIG_DIR", "~/.claude", ".credentials.json"),),
         log_in="run 'claude' and enter /login",
         model="haiku",
+        endpoint="ANTHROPIC_BASE_URL",
         oldest="2.0.28",
     ),
-    "codex": Acquaintance(
+    "codex": AgentFacts(
+        title="Codex",
         install="npm install -g @openai/codex",
         keys=("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_ACCESS_TOKEN"),
         logins=(("CODEX_HOME", "~/.codex", "auth.json"),),
         log_in="run 'codex login'",
         model="gpt-6-luna",
+        endpoint="OPENAI_BASE_URL",
         oldest="0.131.0",
     ),
-    "gemini": Acquaintance(
+    "gemini": AgentFacts(
+        title="Gemini CLI",
         install="npm install -g @google/gemini-cli",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
         logins=(
@@ -94,16 +96,19 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         ),
         log_in="run 'gemini' and choose a login method",
         model="gemini-3.5-flash-lite",
+        endpoint="GOOGLE_GEMINI_BASE_URL",
         oldest="0.33.0",
     ),
-    "opencode": Acquaintance(
+    "opencode": AgentFacts(
+        title="OpenCode",
         install="npm install -g opencode-ai",
         keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"),
         logins=(("XDG_DATA_HOME", "~/.local/share", "opencode/auth.json"),),
         log_in="run 'opencode auth login'",
         oldest="1.0.0",
     ),
-    "pi": Acquaintance(
+    "pi": AgentFacts(
+        title="Pi",
         install="npm install -g @earendil-works/pi-coding-agent pi-acp",
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         logins=(("PI_CODING_AGENT_DIR", "~/.pi/agent", "auth.json"),),
@@ -111,9 +116,9 @@ _BY_NAME: Mapping[str, Acquaintance] = {
         engine="pi",
         oldest="0.80.4",
     ),
-    "scripted": Acquaintance(install="It is built in and needs no model."),
+    "scripted": AgentFacts(install="It is built in and needs no model."),
 }
-_STRANGER = Acquaintance(install="Install it, give its full path, or correct PATH.")
+_STRANGER = AgentFacts(install="Install it, give its full path, or correct PATH.")
 
 
 class Found(Value, kw_only=True, omit_defaults=False):
@@ -143,34 +148,31 @@ class Found(Value, kw_only=True, omit_defaults=False):
     needs: str | None = None
     """What else must be installed before it can run here."""
 
-    @property
-    def is_installed(self) -> bool:
-        return self.path is not None
 
-
-def known_of(name: str) -> Acquaintance:
+def known_of(name: str) -> AgentFacts:
     """Return the facts about an agent, or generic ones for an unknown name."""
     return _BY_NAME.get(name, _STRANGER)
 
 
+def look_at_all(named: Mapping[str, AgentSpec]) -> list[Found]:
+    """Find agents concurrently: each takes as long as its program takes to start."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(look, named, named.values()))
+
+
 def look(name: str, spec: AgentSpec) -> Found:
     """Find one agent and run its program for the version, which may take some seconds."""
-    known, environment = known_of(name), common(os.environ, _QUIET)
-    command = command_of(spec)
-    path = BUILT_IN if not command else shutil.which(command[0], path=environment.get("PATH"))
-    told = Version(__version__) if not command else Version()
-    if command and path is not None:
-        told = version_of(engine_of(known, path, environment), environment)
-
+    known, command = known_of(name), command_of(spec)
+    program = program_of(command, known, common(os.environ, _QUIET))
     everything = common(os.environ, os.environ)
     missing = missing_library() if isinstance(spec, AcpAgentSpec) else None
     return Found(
         name=name,
-        kind=kind_of(spec),
+        kind=str(spec.__struct_config__.tag),
         command=command,
-        path=path,
-        version=told.number,
-        complaint=told.cannot_run or told.complaint,
+        path=program.path,
+        version=program.version,
+        complaint=program.complaint,
         logged_in_by=logins_in(known, everything),
         looked_for=(*known.keys, *dict(_files(known, everything))),
         install=known.install,
@@ -178,67 +180,64 @@ def look(name: str, spec: AgentSpec) -> Found:
     )
 
 
-def kind_of(spec: AgentSpec) -> str:
-    """Return the `agent.type` of a specification."""
-    return str(spec.__struct_config__.tag)
-
-
 def command_of(spec: AgentSpec) -> tuple[str, ...]:
     """Return an agent's program and arguments; empty for the built-in one."""
     match spec:
-        case AcpAgentSpec(command=command) | CommandAgentSpec(command=command):
-            return command
-        case ClaudeAgentSpec():
-            return ("claude",)
-        case CodexAgentSpec():
-            return ("codex",)
+        case AcpAgentSpec() | CommandAgentSpec():
+            return spec.command
         case ScriptedAgentSpec():
             return ()
         case _:
-            assert_never(spec)
+            return (str(spec.__struct_config__.tag),)
 
 
-# --- versions ----------------------------------------------------------------------------------
-
-
-def engine_of(known: Acquaintance, path: str, environment: Mapping[str, str]) -> str | None:
-    """Return the program whose version is checked; None if the one behind an adapter is missing."""
-    if not known.engine:
-        return path
-
-    return shutil.which(known.engine, path=environment.get("PATH"))
+# --- programs ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """The result of running a program with `--version`."""
+class AgentProgram:
+    """An agent's program on this machine, and the version of the one that does the work."""
 
-    number: str | None = None
+    path: str | None
+    version: str | None = None
     complaint: str | None = None
-    """The reason why there is no number, if the program may still work."""
+    """The reason why it has no version."""
 
-    cannot_run: str | None = None
-    """The reason why the program cannot run."""
+    absent: str | None = None
+    """The name of a program that was not found: its own, or that of its engine."""
+
+    can_run: bool = True
 
 
-def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
-    """Run a program with `--version`; may take some seconds."""
+def program_of(
+    command: tuple[str, ...], known: AgentFacts, environment: Mapping[str, str]
+) -> AgentProgram:
+    """Find an agent's program and run it with `--version`, which may take some seconds."""
+    if not command:
+        return AgentProgram(BUILT_IN, __version__)
+
+    names = (command[0], known.engine or command[0])
+    path, engine = (shutil.which(each, path=environment.get("PATH")) for each in names)
     if path is None:
-        return Version(cannot_run="cannot be run: its interpreter was not found")
+        return AgentProgram(None, absent=command[0])
+
+    if engine is None:
+        why = "cannot be run: its interpreter was not found"
+        return AgentProgram(path, complaint=why, absent=known.engine)
 
     try:
-        code, printed = _printed(path, environment)
+        code, printed = _printed(engine, environment)
     except subprocess.TimeoutExpired:
-        seconds = f"{VERSION_DEADLINE:.0f} seconds"
-        return Version(complaint=f"did not report its version within {seconds}")
+        why = f"did not report its version within {VERSION_DEADLINE:.0f} seconds"
+        return AgentProgram(path, complaint=why)
     except OSError as error:
-        return Version(cannot_run=f"cannot be run: {error.strerror}")
+        return AgentProgram(path, complaint=f"cannot be run: {error.strerror}", can_run=False)
 
     found = _VERSION.search(printed)
     if code != 0 or found is None:
-        return Version(complaint=f"--version exited with {code} and printed no version")
+        return AgentProgram(path, complaint=f"--version exited with {code} and printed no version")
 
-    return Version(found[0].decode())
+    return AgentProgram(path, found[0].decode())
 
 
 def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
@@ -266,14 +265,14 @@ def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
 # --- logins ------------------------------------------------------------------------------------
 
 
-def logins_in(known: Acquaintance, environment: Mapping[str, str]) -> tuple[str, ...]:
+def logins_in(known: AgentFacts, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of an agent's keys that are set and of its login files that exist."""
     keys = (name for name in known.keys if environment.get(name))
     files = (name for name, path in _files(known, environment) if os.path.isfile(path))
     return (*keys, *files)
 
 
-def _files(known: Acquaintance, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _files(known: AgentFacts, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     for variable, usual, name in known.logins:
         folder = environment.get(variable) or usual
         yield f"{folder}/{name}", Path(os.path.expanduser(folder)) / name

@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -38,41 +38,22 @@ from hankweave_protocol.hank import (
     Codon,
     CommandAgentSpec,
     Overrides,
-    Permissions,
     ScriptedAgentSpec,
 )
 from hankweave_protocol.shapes import Value
 from hankweave_server import __version__
-from hankweave_server.agents import inventory
 from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.claude import SANDBOX
-from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
+from hankweave_server.agents.inventory import BUILT_IN, command_of, known_of, logins_in, program_of
 from hankweave_server.agents.process.environment import common
 from hankweave_server.agents.registry import Roster
 from hankweave_server.agents.scripted import player
-from hankweave_server.domain.model_names import Spelling, spelling_of
-from hankweave_server.domain.model_routes import AgentName, is_of_another_maker, suggestion_for
-from hankweave_server.domain.permissions import can_refuse, permissions_of
+from hankweave_server.domain.model_names import spelling_of
+from hankweave_server.domain.model_routes import is_of_another_maker, suggestion_for
+from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
 from hankweave_server.domain.reuse.key import AgentIdentity
 from hankweave_server.hank.agents import BY_NAME, Selection, name_of
 
-_ENDPOINTS: Mapping[str, str] = {
-    "claude": "ANTHROPIC_BASE_URL",
-    "codex": "OPENAI_BASE_URL",
-    "gemini": "GOOGLE_GEMINI_BASE_URL",
-}
-"""Variables that send an agent to another endpoint, which may know any model."""
-
-_MUST_LOG_IN = frozenset({"claude", "codex", "gemini"})
-"""Agents for which every place of a key or login is known."""
-
-_TITLES: Mapping[str, str] = {
-    "claude": "Claude Code",
-    "codex": "Codex",
-    "gemini": "Gemini CLI",
-    "opencode": "OpenCode",
-    "pi": "Pi",
-}
 _WITHOUT_MODEL = (CommandAgentSpec, ScriptedAgentSpec)
 _NUMBER = re.compile(r"\d+")
 
@@ -110,22 +91,6 @@ class AgentCheck(Value, kw_only=True, omit_defaults=False):
     """Remarks on what could not be checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """Codons that need the same agent in the same way."""
-
-    selection: Selection
-    written_model: str
-    """The model as the hank or the command line names it."""
-    models: tuple[str, ...]
-    """All models that the hank names for the codons, the written one first."""
-    environment: Mapping[str, str]
-    """The codons' `env`."""
-    permissions: Permissions | None
-    can_ask: bool
-    codons: list[str] = field(default_factory=list)
-
-
 def check_agents(
     codons: Iterable[Codon],
     roster: Roster,
@@ -136,329 +101,244 @@ def check_agents(
 
     `listed` has the names of known models; without it, the spelling of models is not checked.
     """
-    needs: dict[object, _Need] = {}
+    checks: dict[str, _Check] = {}
     for codon in codons:
-        need = _need_of(codon, roster, overrides)
-        needs.setdefault(_key_of(need), need).codons.append(codon.id)
+        check = _Check(codon, roster, overrides, listed)
+        checks.setdefault(check.key, check).codons[codon.id] = None
 
-    if not needs:
-        return ()
-
-    with ThreadPoolExecutor(max_workers=min(8, len(needs))) as pool:
-        return tuple(pool.map(lambda need: _checked(need, listed), needs.values()))
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return tuple(pool.map(_Check.result, checks.values()))
 
 
-def _need_of(codon: Codon, roster: Roster, overrides: Overrides | None) -> _Need:
-    written = roster.model or codon.model
-    variants = () if codon.attempts is None else codon.attempts.variants
-    others = (*codon.fallback_models, *(each.model for each in variants if each.model is not None))
-    return _Need(
-        selection=roster.select(codon),
-        written_model=written,
-        models=tuple(dict.fromkeys((written, *others))),
-        environment=codon.env,
-        permissions=permissions_of(codon, overrides),
-        can_ask=roster.agent_for(codon).can_ask,
-    )
-
-
-def _key_of(need: _Need) -> str:
-    """Return a key that is equal for equal needs; the model only counts for agents that use one."""
-    spec = need.selection.spec
-    if isinstance(spec, _WITHOUT_MODEL):
-        what: object = agent_named(need.selection)
-    else:
-        what = (need.selection, need.models)
-
-    return repr((what, sorted(need.environment.items()), need.permissions))
-
-
-def _checked(need: _Need, listed: Collection[str]) -> AgentCheck:
-    selection, host = need.selection, {**common(os.environ, os.environ), **need.environment}
-    empty = AgentCheck(
-        codons=tuple(dict.fromkeys(need.codons)),
-        agent=agent_named(selection),
-        model="" if isinstance(selection.spec, _WITHOUT_MODEL) else selection.model,
-        path=None,
-        version=None,
-        logged_in_by=(),
-        faults=(),
-        notes=(),
-    )
-    check = _Check(need, host, _known_of(selection), listed)
-    if not selection.is_known:
-        return _with(empty, faults=(check.unknown_model(),))
-
-    faults = [
-        *check.of_permissions(),
-        *check.of_model(),
-        *check.of_spelling(),
-        *check.of_root(),
-        *check.of_library(),
-    ]
-    found = check.program()
-    if found.fault is not None:
-        notes = (*found.notes, *check.unlisted_models())
-        return _with(
-            empty,
-            path=found.path,
-            version=found.version,
-            faults=(found.fault, *faults),
-            notes=notes,
-        )
-
-    seen = check.logins()
-    return _with(
-        empty,
-        path=found.path,
-        version=found.version,
-        logged_in_by=seen,
-        faults=(*faults, *check.of_login(seen)),
-        notes=(*found.notes, *check.notes(seen), *check.unlisted_models()),
-    )
-
-
-def _known_of(selection: Selection) -> Acquaintance:
-    """Return the facts about the program; a foreign adapter of a known agent has none."""
-    return inventory.known_of(selection.name if _is_own(selection.spec) else "")
-
-
-def _is_own(spec: AgentSpec) -> bool:
-    """Return whether the program is the agent itself, not npx or a third-party adapter."""
-    usual, command = BY_NAME.get(name_of(spec) or ""), inventory.command_of(spec)
-    if usual is None or not command:
-        return False
-
-    return os.path.basename(command[0]) == inventory.command_of(usual)[0]
-
-
-def _with(check: AgentCheck, **changes: object) -> AgentCheck:
-    return AgentCheck(**{name: getattr(check, name) for name in check.__struct_fields__} | changes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Program:
-    path: str | None = None
-    version: str | None = None
-    fault: AgentFault | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Check:
-    """The checks of one agent."""
+    """The check of one agent, for all codons that need it in the same way."""
 
-    need: _Need
-    host: Mapping[str, str]
-    """The part of the server's environment that the agent can see, with the codons' `env`."""
-    known: Acquaintance
-    listed: Collection[str]
-    """The names of known models."""
+    def __init__(
+        self, codon: Codon, roster: Roster, overrides: Overrides | None, listed: Collection[str]
+    ) -> None:
+        selection = roster.select(codon)
+        variants = () if codon.attempts is None else codon.attempts.variants
+        self._selection = selection
+        self._spec = selection.spec
+        self._has_model = not isinstance(selection.spec, _WITHOUT_MODEL)
+        self._written = roster.model or codon.model
+        others = (each.model for each in variants if each.model is not None)
+        self._models = tuple(dict.fromkeys((self._written, *codon.fallback_models, *others)))
+        self._environment = codon.env
+        self._host = {**common(os.environ, os.environ), **codon.env}
+        """The part of the server's environment that the agent can see, with the codons' `env`."""
+        self._permissions = permissions_of(codon, overrides)
+        self._listed = listed
+        self._is_own = _is_own(selection.spec)
+        self._named = known_of(selection.name)
+        self._known = self._named if self._is_own else known_of("")
+        """The facts about the program; a foreign adapter of a known agent has none."""
+        self._title = self._named.title or repr(selection.name)
+        self._path: str | None = None
+        self._version: str | None = None
+        self._faults: list[AgentFault] = []
+        self._notes: list[str] = []
+        self.codons: dict[str, None] = {}
 
     @property
-    def _name(self) -> str:
-        return self.need.selection.name
+    def key(self) -> str:
+        """Equal for equal needs; the model only counts for agents that use one."""
+        spec = (self._selection, self._models) if self._has_model else agent_named(self._selection)
+        return repr((spec, sorted(self._environment.items()), self._permissions))
 
-    @property
-    def _title(self) -> str:
-        return _TITLES.get(self._name, repr(self._name))
+    def result(self) -> AgentCheck:
+        """Check everything; runs the agent's `--version`."""
+        logins: tuple[str, ...] = ()
+        if self._selection.is_known:
+            self._find_program()
+            is_found = not self._faults
+            self._check_permissions()
+            self._check_maker()
+            unlisted = self._check_spelling()
+            self._check_root()
+            self._check_library()
+            if is_found:
+                logins = logins_in(self._known, self._host)
+                self._check_login(logins)
 
-    # --- the program -----------------------------------------------------------------------------
+            self._notes += unlisted
+        else:
+            self._refuse_model()
 
-    def program(self) -> _Program:
-        """Find the program and, for a known agent, its version."""
-        spec = self.need.selection.spec
-        command = inventory.command_of(spec)
-        if not command:
-            return _Program(path=BUILT_IN)
-
-        program = command[0]
-        if "/" in program and not os.path.isabs(program):
-            note = f"{program} will be looked up in the work tree when its codon starts."
-            return _Program(notes=(note,))
-
-        path = shutil.which(program, path=self.host.get("PATH"))
-        if path is None:
-            return _Program(fault=self._not_installed(program))
-
-        return self._with_version(path) if _is_own(spec) else _Program(path=path)
-
-    def of_library(self) -> Iterator[AgentFault]:
-        """Report the library of the Agent Client Protocol, if it is needed and not installed."""
-        if isinstance(self.need.selection.spec, AcpAgentSpec):
-            missing = missing_library()
-            if missing is not None:
-                yield AgentFault(message=missing.message, hint=missing.hint or "")
-
-    def _not_installed(self, program: str) -> AgentFault:
-        install = self.known.install
-        if not _is_own(self.need.selection.spec):
-            return AgentFault(message=f"The program {program!r} was not found.", hint=install)
-
-        return AgentFault(
-            message=f"{self._title} is not installed: {program!r} was not found.",
-            hint=f"Install it with '{install}', or choose another agent with --agent.",
+        return AgentCheck(
+            codons=tuple(self.codons),
+            agent=agent_named(self._selection),
+            model=self._selection.model if self._has_model else "",
+            path=self._path,
+            version=self._version,
+            logged_in_by=logins,
+            faults=tuple(self._faults),
+            notes=tuple(self._notes),
         )
 
-    def _with_version(self, path: str) -> _Program:
-        engine = inventory.engine_of(self.known, path, self.host)
-        if engine is None:
-            return _Program(path, fault=self._not_installed(self.known.engine))
+    def _refuse(self, message: str, hint: str) -> None:
+        self._faults.append(AgentFault(message=message, hint=hint))
 
-        found = inventory.version_of(engine, self.host)
-        if found.cannot_run is not None:
-            message = f"{self._title} {found.cannot_run}: {path}."
-            return _Program(path, fault=AgentFault(message=message, hint=self._install_anew()))
+    # --- program and login -----------------------------------------------------------------------
 
-        number, oldest = found.number, self.known.oldest
-        if number is None:
-            return _Program(path, notes=(f"{self._title} {found.complaint}.",))
+    def _find_program(self) -> None:
+        """Find the program and, for a known agent, its version."""
+        command, install, title = command_of(self._spec), self._known.install, self._title
+        program = command[0] if command else BUILT_IN
+        if not command:
+            self._path = BUILT_IN
+        elif "/" in program and not os.path.isabs(program):
+            self._notes.append(
+                f"{program} will be looked up in the work tree when its codon starts."
+            )
+        elif not self._is_own:
+            self._path = shutil.which(program, path=self._host.get("PATH"))
+            if self._path is None:
+                self._refuse(f"The program {program!r} was not found.", install)
+        else:
+            found = program_of(command, self._known, self._host)
+            self._path, self._version = found.path, found.version
+            again, oldest = f"Reinstall it with '{install}'.", self._known.oldest
+            if found.absent is not None:
+                self._refuse(
+                    f"{title} is not installed: {found.absent!r} was not found.",
+                    f"Install it with '{install}', or choose another agent with --agent.",
+                )
+            elif not found.can_run:
+                self._refuse(f"{title} {found.complaint}: {found.path}.", again)
+            elif found.version is None:
+                self._notes.append(f"{title} {found.complaint}.")
+            elif _numbers(found.version) < _numbers(oldest):
+                self._refuse(
+                    f"{title} {found.version} is too old: {oldest} or newer is needed.", again
+                )
 
-        if _numbers(number) < _numbers(oldest):
-            message = f"{self._title} {number} is too old: {oldest} or newer is needed."
-            return _Program(path, number, AgentFault(message=message, hint=self._install_anew()))
+    def _check_library(self) -> None:
+        """Report the library of the Agent Client Protocol, if it is needed and not installed."""
+        missing = missing_library() if isinstance(self._spec, AcpAgentSpec) else None
+        if missing is not None:
+            self._refuse(missing.message, missing.hint or "")
 
-        return _Program(path, number)
-
-    def _install_anew(self) -> str:
-        return f"Reinstall it with '{self.known.install}'."
-
-    # --- the login -------------------------------------------------------------------------------
-
-    def logins(self) -> tuple[str, ...]:
-        """Return the names of the variables and files that show a login."""
-        return inventory.logins_in(self.known, self.host)
-
-    def of_login(self, seen: tuple[str, ...]) -> Iterator[AgentFault]:
-        """Report an agent that has no key or login, if one would be visible here."""
-        must = self._name in _MUST_LOG_IN and _is_own(self.need.selection.spec)
-        if seen or not must or self._is_elsewhere() is not None:
+    def _check_login(self, seen: tuple[str, ...]) -> None:
+        """Report an agent without key or login, or note why there may be one all the same."""
+        if seen:
             return
 
-        variable = self.known.keys[0]
-        yield AgentFault(
-            message=f"{self._title} has no API key and no login here.",
-            hint=f"Set {variable}, or log in: {self.known.log_in}.",
-        )
+        if (why := self._unseen_login()) is not None:
+            self._notes.append(f"{self._title}: no key or login was found; {why}.")
+        elif self._is_own:
+            self._refuse(
+                f"{self._title} has no API key and no login here.",
+                f"Set {self._known.keys[0]}, or log in: {self._known.log_in}.",
+            )
 
-    def notes(self, seen: tuple[str, ...]) -> Iterator[str]:
-        """Return remarks on a login that could not be checked."""
-        if not seen and (why := self._is_elsewhere()) is not None:
-            yield f"{self._title}: no key or login was found; {why}."
-
-    def _is_elsewhere(self) -> str | None:
+    def _unseen_login(self) -> str | None:
         """Return the reason why there may be a login that is not visible here."""
-        spec = self.need.selection.spec
-        if self.need.selection.on_bedrock:
+        if self._selection.on_bedrock:
             return "AWS credentials are not checked"
 
-        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
+        if self._has_own_provider():
             return "the provider that 'config' names may need none"
 
-        if self._name == "claude" and sys.platform == "darwin":
+        if self._selection.name == "claude" and sys.platform == "darwin":
             return "it may be in the keychain"
 
-        if self._name in ("opencode", "pi"):
+        if self._selection.name in ("opencode", "pi"):
             return "its provider may need none"
 
         return None
 
+    def _check_root(self) -> None:
+        """Report Claude Code in the mode that it refuses to run as root without IS_SANDBOX."""
+        spec = self._spec
+        bypasses = isinstance(spec, ClaudeAgentSpec) and spec.permission_mode == "bypassPermissions"
+        if not bypasses or self._permissions is not None or os.getuid() != 0:
+            return
+
+        seen = {**common(os.environ, {SANDBOX: "1"}), **self._environment}
+        if seen.get(SANDBOX) != "1":
+            self._refuse(
+                f"Claude Code does not bypass permissions as root unless {SANDBOX} is 1.",
+                f"Run the server as another user, or unset HANKWEAVE_{SANDBOX}.",
+            )
+
     # --- model and permissions -------------------------------------------------------------------
 
-    def unknown_model(self) -> AgentFault:
-        model = self.need.written_model
-        meant = suggestion_for(model)
-        hint = (
-            "Use a model of Claude (sonnet, claude-...), OpenAI (gpt-..., codex-...) or Google "
-            "(gemini-...), 'opencode/PROVIDER/MODEL' or 'pi/PROVIDER/MODEL'; "
-            "or set an 'agent' in the codon."
-        )
-        spelling = spelling_of(model, self.listed) if self.listed else None
+    def _refuse_model(self) -> None:
+        """Report a model that no known agent runs."""
+        meant = suggestion_for(self._written)
+        spelling = spelling_of(self._written, self._listed) if self._listed else None
         if meant is None and spelling is not None and spelling.is_misspelt:
             meant = spelling.nearest
 
-        if meant is not None:
-            hint = f"Did you mean {meant!r}?"
+        hint = f"Did you mean {meant!r}?"
+        if meant is None:
+            hint = (
+                "Use a model of Claude (sonnet, claude-...), OpenAI (gpt-..., codex-...) or Google "
+                "(gemini-...), 'opencode/PROVIDER/MODEL' or 'pi/PROVIDER/MODEL'; "
+                "or set an 'agent' in the codon."
+            )
 
-        return AgentFault(message=f"No agent is known to run the model {model!r}.", hint=hint)
+        self._refuse(f"No agent is known to run the model {self._written!r}.", hint)
+
+    def _has_own_provider(self) -> bool:
+        return isinstance(self._spec, CodexAgentSpec) and "model_provider" in self._spec.config
 
     def _runs_any_model(self) -> bool:
         """Return whether nothing is known about the models that the agent can run."""
-        spec, name = self.need.selection.spec, self._name
-        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
-            return True
+        elsewhere = self._host.get(self._named.endpoint)
+        return not self._named.title or bool(elsewhere) or self._has_own_provider()
 
-        return name not in _TITLES or bool(self.host.get(_ENDPOINTS.get(name, "")))
+    def _check_spelling(self) -> list[str]:
+        """Report misspelt names of models, which the provider would refuse.
 
-    def _spellings(self) -> Iterator[tuple[str, Spelling]]:
-        if not self.listed or self._runs_any_model():
-            return
+        Returns a remark on each model that is newer than the list of models, or does not exist.
+        """
+        unlisted: list[str] = []
+        if not self._listed or self._runs_any_model():
+            return unlisted
 
-        for model in self.need.models:
-            spelling = spelling_of(model, self.listed)
-            if spelling is not None:
-                yield model, spelling
-
-    def of_spelling(self) -> Iterator[AgentFault]:
-        """Report misspelt names of models, which the provider would refuse."""
-        for model, spelling in self._spellings():
-            if spelling.is_misspelt:
-                yield AgentFault(
-                    message=f"There is no model {model!r} in the list of known models.",
-                    hint=f"Did you mean {spelling.nearest!r}? If the name is right, add it to your "
+        for model in self._models:
+            spelling = spelling_of(model, self._listed)
+            if spelling is not None and spelling.is_misspelt:
+                self._refuse(
+                    f"There is no model {model!r} in the list of known models.",
+                    f"Did you mean {spelling.nearest!r}? If the name is right, add it to your "
                     "own prices (--prices).",
                 )
-
-    def unlisted_models(self) -> Iterator[str]:
-        """Yield a remark on each model that is newer than the list of models, or does not exist."""
-        if self._name not in _ENDPOINTS:
-            return
-
-        for model, spelling in self._spellings():
-            if not spelling.is_misspelt:
+            elif spelling is not None and self._named.endpoint:
                 near = "" if spelling.nearest is None else f"; the nearest is {spelling.nearest!r}"
                 what = f"the model {model!r} is not in the list of known models"
-                yield f"{self._title}: {what}{near}."
+                unlisted.append(f"{self._title}: {what}{near}.")
 
-    def of_model(self) -> Iterator[AgentFault]:
+        return unlisted
+
+    def _check_maker(self) -> None:
         """Report a model that the chosen agent cannot run."""
-        name, model = self._name, self.need.written_model
-        if self._runs_any_model():
-            return
-
-        if is_of_another_maker(model, _agent_name(name)):
-            yield AgentFault(
-                message=f"{self._title} does not run the model {model!r}.",
-                hint="Choose another with --model, or leave the agent out: the model selects it.",
+        is_foreign = is_of_another_maker(self._written, self._selection.name)
+        if is_foreign and not self._runs_any_model():
+            self._refuse(
+                f"{self._title} does not run the model {self._written!r}.",
+                "Choose another with --model, or leave the agent out: the model selects it.",
             )
 
-    def of_permissions(self) -> Iterator[AgentFault]:
+    def _check_permissions(self) -> None:
         """Report permissions that have no effect because the agent never asks."""
-        permissions = self.need.permissions
-        if permissions is not None and can_refuse(permissions) and not self.need.can_ask:
-            yield AgentFault(
-                message=f"The hank has permissions, but {self._title} does not ask for them.",
-                hint="Choose another agent, or remove the permissions.",
-            )
-
-    def of_root(self) -> Iterator[AgentFault]:
-        """Report Claude Code in the mode that it refuses to run as root without IS_SANDBOX."""
-        spec = self.need.selection.spec
-        bypasses = isinstance(spec, ClaudeAgentSpec) and spec.permission_mode == "bypassPermissions"
-        if not bypasses or self.need.permissions is not None or os.getuid() != 0:
-            return
-
-        seen = {**common(os.environ, {SANDBOX: "1"}), **self.need.environment}
-        if seen.get(SANDBOX) != "1":
-            yield AgentFault(
-                message=f"Claude Code does not bypass permissions as root unless {SANDBOX} is 1.",
-                hint=f"Run the server as another user, or unset HANKWEAVE_{SANDBOX}.",
+        permissions = self._permissions
+        if permissions is not None and can_refuse(permissions) and not can_ask(self._spec):
+            self._refuse(
+                f"The hank has permissions, but {self._title} does not ask for them.",
+                "Choose another agent, or remove the permissions.",
             )
 
 
-def _agent_name(name: str) -> AgentName:
-    assert name in _TITLES
-    return name  # type: ignore[return-value]
+def _is_own(spec: AgentSpec) -> bool:
+    """Return whether the program is the agent itself, not npx or a third-party adapter."""
+    usual, command = BY_NAME.get(name_of(spec) or ""), command_of(spec)
+    if usual is None or not command:
+        return False
+
+    return os.path.basename(command[0]) == command_of(usual)[0]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -487,8 +367,6 @@ _PROVIDERS = (
 )
 """Prefixes of the variables that agents get besides those that all of them get."""
 
-Stamp = tuple[str, int, int, int]
-
 _SETTLED_NS = 2_000_000_000
 """The age of a change after which another one is sure to have another time."""
 
@@ -504,9 +382,7 @@ class AgentIdentities:
         self._roster = roster
         self._work_tree = work_tree
         self._may_run_programs = may_run_programs
-        self._versions: dict[bytes, tuple[Stamp, str]] = {}
-        self._contents: dict[Path, tuple[tuple[int, ...], str]] = {}
-        """Hashes of the files of commands, with the stat data that they belong to."""
+        self._versions: dict[bytes, tuple[str, tuple[int, ...], str]] = {}
 
     def identity_of(self, codon: Codon) -> AgentIdentity:
         """Return the agent of a codon.
@@ -538,18 +414,16 @@ class AgentIdentities:
             return None
 
         need = msgspec.json.encode((spec, codon.env, os.environ.get("PATH")), order="sorted")
-        known = self._versions.get(need)
-        if known is not None and _stamp(Path(known[0][0])) == known[0]:
-            return known[1]
+        if need in self._versions:
+            path, stamp, version = self._versions[need]
+            if _stamp(path) == stamp:
+                return version
 
         (check,) = check_agents((codon,), self._roster, None)
-        if check.version is None or check.path is None:
-            return None
-
-        stamp = _stamp(Path(check.path))
+        stamp = _stamp(check.path or "")
         # An adapter's own file does not change with the program behind it.
-        if stamp is not None and not inventory.known_of(name_of(spec) or "").engine:
-            self._versions[need] = stamp, check.version
+        if check.path and check.version and stamp and not known_of(name_of(spec) or "").engine:
+            self._versions[need] = check.path, stamp, check.version
 
         return check.version
 
@@ -565,7 +439,7 @@ class AgentIdentities:
                 if program is not None:
                     named[command[0]] = program
 
-                return {name: self._content_of(path) for name, path in named.items()}
+                return {name: _content_of(path) for name, path in named.items()}
             case _:
                 return {}
 
@@ -585,25 +459,10 @@ class AgentIdentities:
                 if name and os.path.isfile(os.path.join(self._work_tree, name)):
                     yield name, self._work_tree / name
 
-    def _content_of(self, path: Path) -> str:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            times = (status.st_mtime_ns, status.st_ctime_ns)
-            seen = (status.st_dev, status.st_ino, status.st_size, *times)
-            known = self._contents.get(path)
-            if known is not None and known[0] == seen:
-                return known[1]
-
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-            if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
-                self._contents[path] = seen, content
-
-            return content
-
 
 def _environment(spec: AgentSpec, host: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     own = (spec.keys or ()) if isinstance(spec, AcpAgentSpec) else ()
-    names = inventory.known_of(name_of(spec) or "").keys
+    names = known_of(name_of(spec) or "").keys
     prefixes = (*_PROVIDERS, *(each for each in own if each.endswith("_")))
     extra = {
         name: value
@@ -614,14 +473,28 @@ def _environment(spec: AgentSpec, host: Mapping[str, str]) -> Iterator[tuple[str
     return ((name, seen[name]) for name in sorted(seen) if name != player.SCRIPT)
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: str | Path) -> tuple[int, ...]:
+    """Return the stat data of a file, without links and the time of change last; or nothing."""
     try:
-        real = path.resolve(strict=True)
-        status = real.stat()
+        status = os.stat(path)
     except OSError:
-        return None
+        return ()
 
-    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
+
+
+def _content_of(path: Path) -> str:
+    """Return the hash of a file; it is read again if its stat data have changed, or still may."""
+    stamp = _stamp(path)
+    is_settled = stamp and time.time_ns() - stamp[-1] > _SETTLED_NS
+    return _read_once(path, stamp) if is_settled else _read_once.__wrapped__(path, stamp)
+
+
+@lru_cache(maxsize=1024)
+def _read_once(path: Path, _stamp: tuple[int, ...]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(content: bytes) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,14 +11,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from hankweave_protocol.hank import Confinement
+from hankweave_protocol.hank import AgentSpec, Confinement, ScriptedAgentSpec
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.replies import ConfinementStatus
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import NO_TOKENS, FailureReason, Tokens
 from hankweave_server.agents.base import (
-    Agent,
-    AgentKilled,
     AgentLimits,
     AgentOutcome,
     AgentSaid,
@@ -32,12 +29,11 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     TimedOut,
-    TokenCounts,
     ToolCalled,
     UsageReported,
 )
 from hankweave_server.agents.fence import fence_for, status_of
-from hankweave_server.confinement.policy import Fence
+from hankweave_server.agents.registry import Roster
 from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.failures import classify
@@ -66,196 +62,153 @@ class SelfTest(Value, kw_only=True, omit_defaults=False):
     passed: bool
     """True if the agent reported success and exited with 0, and the file has the right content."""
 
-    file_written: bool
-    session_id: str | None
-    said: str
+    file_written: bool = False
+    session_id: str | None = None
+    said: str = ""
     """Its last message."""
 
-    tools: tuple[str, ...]
+    tools: tuple[str, ...] = ()
     """Names of the tools, in the order of the calls."""
 
-    tokens: Tokens
-    cost: float | None
+    tokens: Tokens = NO_TOKENS
+    cost: float | None = None
     """USD, as reported by the agent or computed from the price list; None: unknown to both."""
 
-    seconds: float
-    failure: FailureReason | None
+    seconds: float = 0.0
+    failure: FailureReason | None = None
     confinement: ConfinementStatus | None = None
     """What confined it; null if it was not started."""
 
 
-def prompt_for(kind: str) -> str:
-    """Return the prompt for an agent of this kind; a scripted agent gets a script."""
-    return msgspec.json.encode(_SCRIPT).decode() if kind == "scripted" else _PROMPT
+def self_test(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
+    """Let an agent write a file, in a private temporary directory that is removed afterwards.
+
+    Raises AgentError if the agent cannot be started or ended.
+    """
+    with TemporaryDirectory(prefix="hankweave-self-test-", ignore_cleanup_errors=True) as folder:
+        return anyio.run(_tested, name, spec, model, prices, Path(folder).resolve())
 
 
-class SelfTestRun:
-    """A self-test in a directory of its own."""
+async def _tested(name: str, spec: AgentSpec, model: str, prices: Prices, folder: Path) -> SelfTest:
+    roster = Roster(hank_directory=folder, sessions=folder / "sessions", homes=folder / "homes")
+    agent, layout = roster.agent_of(spec), Layout.of_execution(folder)
+    layout.work_tree.mkdir()
+    found = await anyio.to_thread.run_sync(probe)
+    task = AgentTask(
+        prompt=_prompt_for(spec),
+        system_prompt=None,
+        model=model,
+        work_tree=layout.work_tree,
+        data_dir=folder / "data",
+        log_path=folder / "agent.log",
+        resume_session=None,
+        environment={},
+        run_id=RunId("self-test"),
+        codon_id=CodonId("self-test"),
+        processes_dir=folder / "agents",
+        limits=LIMITS,
+        fence=fence_for(layout, Confinement(), agent.needs({}), found.level, {}),
+    )
+    turn, began = _Turn(model, prices), anyio.current_time()
+    async with agent.start(task) as session:
+        async for signal in session.signals():
+            turn.hear(signal)
+            if isinstance(signal, PermissionAsked):
+                await session.answer(signal, Granted())
 
-    def __init__(self, name: str, agent: Agent, prompt: str, model: str, folder: Path) -> None:
-        self._name = name
-        self._agent = agent
-        self._model = model
-        self._folder = folder
-        self._layout = Layout.of_execution(folder)
-        self._work_tree = self._layout.work_tree
-        self._fence: Fence | None = None
-        self._prompt = prompt
-        self._session: SessionStarted | None = None
+        outcome = await session.wait()
+
+    seconds = round(anyio.current_time() - began, 1)
+    file_written = _has_written(layout.work_tree / FILE)
+    failure = turn.failure(outcome, file_written=file_written)
+    return SelfTest(
+        name=name,
+        model=turn.model or None,
+        passed=failure is None,
+        file_written=file_written,
+        session_id=turn.session_id,
+        said=turn.said,
+        tools=tuple(turn.tools),
+        tokens=turn.tokens(),
+        cost=turn.cost(),
+        seconds=seconds,
+        failure=failure,
+        confinement=status_of(layout, found, "workspace"),
+    )
+
+
+def _prompt_for(spec: AgentSpec) -> str:
+    """Return the prompt for an agent; the scripted agent gets a script."""
+    is_scripted = isinstance(spec, ScriptedAgentSpec)
+    return msgspec.json.encode(_SCRIPT).decode() if is_scripted else _PROMPT
+
+
+def _has_written(file: Path) -> bool:
+    try:
+        return file.read_text(encoding="utf-8").strip() == WORD
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+class _Turn:
+    """The turn of the agent, as far as it is reported."""
+
+    def __init__(self, model: str, prices: Prices) -> None:
+        self._prices = prices
         self._result: ResultReported | None = None
-        self._used: dict[tuple[str, str], TokenCounts] = {}
-        self._tools: list[str] = []
-        self._said = ""
-        self._last_words: list[str] = []
-        self._confinement: ConfinementStatus | None = None
+        self._used: dict[tuple[str, str], Tokens] = {}
+        self._last_words: deque[str] = deque(maxlen=10)
+        self.model = model
+        self.session_id: str | None = None
+        self.tools: list[str] = []
+        self.said = ""
 
-    async def make(self, prices: Prices) -> SelfTest:
-        """Run the self-test. Raises AgentError if the agent cannot be started or ended."""
-        self._work_tree.mkdir()
-        found = await anyio.to_thread.run_sync(probe)
-        self._confinement = status_of(self._layout, found, "workspace")
-        needs = self._agent.needs({})
-        self._fence = fence_for(self._layout, Confinement(), needs, found.level, {})
-        began = anyio.current_time()
-        async with self._agent.start(self._task()) as session:
-            async for signal in session.signals():
-                self._hear(signal)
-                if isinstance(signal, PermissionAsked):
-                    await session.answer(signal, Granted())
-
-            outcome = await session.wait()
-
-        return self._judged(outcome, prices, anyio.current_time() - began)
-
-    def _task(self) -> AgentTask:
-        return AgentTask(
-            prompt=self._prompt,
-            system_prompt=None,
-            model=self._model,
-            work_tree=self._work_tree,
-            data_dir=self._folder / "data",
-            log_path=self._folder / "agent.log",
-            resume_session=None,
-            environment={},
-            run_id=RunId("self-test"),
-            codon_id=CodonId("self-test"),
-            processes_dir=self._folder / "agents",
-            limits=LIMITS,
-            fence=self._fence,
-        )
-
-    def _hear(self, signal: AgentSignal) -> None:
+    def hear(self, signal: AgentSignal) -> None:
         match signal:
-            case SessionStarted():
-                self._session = signal
+            case SessionStarted(session_id=session, model=model):
+                self.session_id, self.model = session, model or self.model
             case ResultReported():
                 self._result = signal
             case UsageReported(message_id=message, model=model, tokens=tokens):
-                key = (message or str(len(self._used)), model)
-                self._used[key] = tokens
+                self._used[message or str(len(self._used)), model] = tokens
             case AgentSaid(text=text):
-                self._said = text
+                self.said = text
             case ToolCalled(name=name):
-                self._tools.append(name)
+                self.tools.append(name)
             case Stderr(line=line):
-                self._last_words = [*self._last_words[-9:], line]
+                self._last_words.append(line)
             case _:
                 pass
 
-    def _judged(self, outcome: AgentOutcome, prices: Prices, seconds: float) -> SelfTest:
-        written = self._has_written()
-        succeeded = self._result is not None and self._result.success and outcome == Exited(0)
-        session = self._session
-        return SelfTest(
-            name=self._name,
-            model=self._model_used() or None,
-            passed=succeeded and written,
-            file_written=written,
-            session_id=None if session is None else session.session_id,
-            said=self._said,
-            tools=tuple(self._tools),
-            tokens=self._tokens(),
-            cost=self._cost(prices),
-            seconds=round(seconds, 1),
-            failure=None if succeeded and written else self._failure(outcome, succeeded=succeeded),
-            confinement=self._confinement,
-        )
+    def failure(self, outcome: AgentOutcome, *, file_written: bool) -> FailureReason | None:
+        if isinstance(outcome, TimedOut):
+            message = f"It exceeded its {outcome.which} time limit and was stopped."
+            return FailureReason(type="timeout", retriable=True, message=message)
 
-    def _has_written(self) -> bool:
-        try:
-            return (self._work_tree / FILE).read_text(encoding="utf-8").strip() == WORD
-        except (OSError, UnicodeDecodeError):
-            return False
-
-    def _failure(self, outcome: AgentOutcome, *, succeeded: bool) -> FailureReason:
-        match outcome:
-            case TimedOut(which=which):
-                message = f"It exceeded its {which} time limit and was stopped."
-                return FailureReason(type="timeout", retriable=True, message=message)
-            case Exited(code=code):
-                pass
-            case AgentKilled(signal=number):
-                code = 128 + number
-
-        if succeeded:
+        result = self._result
+        if result is not None and result.success and outcome == Exited(0):
             message = f"It reported success, but {FILE} is missing or has the wrong content."
-            return FailureReason(type="unknown", retriable=True, message=message)
+            failed = FailureReason(type="unknown", retriable=True, message=message)
+            return None if file_written else failed
 
-        said = "" if self._result is None else self._result.text
-        text = said or "\n".join(self._last_words)
-        return classify(text, code, had_session=self._session is not None)
+        code = outcome.code if isinstance(outcome, Exited) else 128 + outcome.signal
+        said = "" if result is None else result.text
+        had_session = self.session_id is not None
+        return classify(said or "\n".join(self._last_words), code, had_session=had_session)
 
-    def _tokens(self) -> Tokens:
-        if self._result is not None and self._result.tokens is not None:
-            return _tokens(self._result.tokens)
+    def tokens(self) -> Tokens:
+        reported = None if self._result is None else self._result.tokens
+        return sum(self._used.values(), NO_TOKENS) if reported is None else reported
 
-        return sum((_tokens(each) for each in self._used.values()), NO_TOKENS)
-
-    def _model_used(self) -> str:
-        return self._model if self._session is None else self._session.model or self._model
-
-    def _cost(self, prices: Prices) -> float | None:
+    def cost(self) -> float | None:
         """Return the cost that the agent reported, else the price of its messages or its result."""
         if self._result is not None and self._result.cost_usd is not None:
             return self._result.cost_usd
 
-        model = self._model_used()
-        priced = [
-            prices.price_of(used_by or model, _tokens(tokens))
-            for (_, used_by), tokens in self._used.items()
-        ] or [prices.price_of(model, self._tokens())]
-        known = [price for price in priced if price is not None]
-        return sum(known) if len(known) == len(priced) else None
-
-
-def not_started(name: str, model: str, message: str) -> SelfTest:
-    """Return the result for an agent that could not be started."""
-    return SelfTest(
-        name=name,
-        model=model or None,
-        passed=False,
-        file_written=False,
-        session_id=None,
-        said="",
-        tools=(),
-        tokens=NO_TOKENS,
-        cost=None,
-        seconds=0.0,
-        failure=FailureReason(type="unknown", retriable=False, message=message),
-    )
-
-
-@contextmanager
-def folder_of_its_own() -> Iterator[Path]:
-    """Provide a private temporary directory, which is removed with its content at the end."""
-    with TemporaryDirectory(prefix="hankweave-self-test-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder).resolve()
-
-
-def _tokens(counts: TokenCounts) -> Tokens:
-    return Tokens(
-        input_tokens=counts.input_tokens,
-        output_tokens=counts.output_tokens,
-        cache_creation_tokens=counts.cache_creation_tokens,
-        cache_read_tokens=counts.cache_read_tokens,
-    )
+        used = [(model, tokens) for (_, model), tokens in self._used.items()]
+        prices = [
+            self._prices.price_of(model or self.model, tokens)
+            for model, tokens in used or [("", self.tokens())]
+        ]
+        known = [price for price in prices if price is not None]
+        return sum(known) if len(known) == len(prices) else None

@@ -14,6 +14,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from hankweave_protocol.state import Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
@@ -31,7 +32,6 @@ from hankweave_server.agents.base import (
     Stderr,
     Thought,
     ToBeAsked,
-    TokenCounts,
     ToolAnnounced,
     ToolCalled,
     ToolReturned,
@@ -363,8 +363,8 @@ def _cost(message: Object) -> float | None:
     return None
 
 
-def _tokens(usage: Object) -> TokenCounts:
-    return TokenCounts(
+def _tokens(usage: Object) -> Tokens:
+    return Tokens(
         input_tokens=as_count(usage.get("input_tokens")),
         output_tokens=as_count(usage.get("output_tokens")),
         cache_creation_tokens=as_count(usage.get("cache_creation_input_tokens")),

@@ -6,26 +6,17 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path, PurePosixPath
 
-import anyio
-import anyio.to_thread
 import click
 from rich.table import Table
 from rich.text import Text
 
 from hankweave_protocol.hank import AcpAgentSpec, AgentSpec
+from hankweave_protocol.state import FailureReason
 from hankweave_server.agents.base import AgentError
-from hankweave_server.agents.inventory import Found, kind_of, known_of, look
-from hankweave_server.agents.registry import Roster
-from hankweave_server.agents.self_test import (
-    SelfTest,
-    SelfTestRun,
-    folder_of_its_own,
-    not_started,
-    prompt_for,
-)
+from hankweave_server.agents.inventory import Found, known_of, look, look_at_all
+from hankweave_server.agents.self_test import SelfTest, self_test
 from hankweave_server.cli.output.text import confinement_text, console
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.domain.costs import Prices
@@ -78,14 +69,21 @@ def agents(
     hankweave agents --test
     """
     named = {**BY_NAME, **dict(map(_of_command, commands))}
+    if tested is None:
+        if model is not None or prices is not None:
+            raise click.UsageError("--model and --prices require --test.")
+
+        _list(look_at_all(named), as_json=as_json)
+        return
+
+    known_prices = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     if tested == ALL and tested not in named:
-        _test_all(named, model, prices, as_json=as_json)
-    elif tested is not None:
-        _test(tested, named, model, prices, as_json=as_json)
-    elif model is not None or prices is not None:
-        raise click.UsageError("--model and --prices require --test.")
+        done = _test_all(named, model, known_prices, as_json=as_json)
     else:
-        _list(anyio.run(_look_at_all, named), as_json=as_json)
+        done = [_test(tested, named, model, known_prices, as_json=as_json)]
+
+    if not all(each.passed for each in done):
+        sys.exit(ExitCode.FAILED)
 
 
 def _of_command(command: str) -> tuple[str, AgentSpec]:
@@ -101,20 +99,6 @@ def _of_command(command: str) -> tuple[str, AgentSpec]:
 
 
 # --- the list ----------------------------------------------------------------------------------
-
-
-async def _look_at_all(named: Mapping[str, AgentSpec]) -> list[Found]:
-    """Inspect all agents concurrently: each takes as long as its program takes to start."""
-    found: dict[str, Found] = {}
-
-    async def note(name: str, spec: AgentSpec) -> None:
-        found[name] = await anyio.to_thread.run_sync(look, name, spec)
-
-    async with anyio.create_task_group() as looks:
-        for name, spec in named.items():
-            looks.start_soon(note, name, spec)
-
-    return [found[name] for name in named]
 
 
 def _list(found: list[Found], *, as_json: bool) -> None:
@@ -157,97 +141,64 @@ def _login(found: Found) -> str:
 
 
 def _test(
-    name: str,
-    named: Mapping[str, AgentSpec],
-    model: str | None,
-    own_prices: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    spec = named.get(name)
-    if spec is None:
+    name: str, named: Mapping[str, AgentSpec], model: str | None, prices: Prices, *, as_json: bool
+) -> SelfTest:
+    if name not in named:
         raise click.UsageError(f"There is no agent {name!r}; there are {', '.join(named)}.")
 
-    found, known = look(name, spec), known_of(name)
-    if not found.is_installed:
-        program = found.command[0]
-        message = f"{name} is not installed: {program!r} was not found."
-        raise Stop(message, ExitCode.UNAVAILABLE, hint=known.install)
+    found = look(name, named[name])
+    if found.path is None:
+        message = f"{name} is not installed: {found.command[0]!r} was not found."
+        raise Stop(message, ExitCode.UNAVAILABLE, hint=found.install)
 
     try:
-        done = _turn_of(name, spec, known.model if model is None else model, _prices(own_prices))
+        done = _turn_of(name, named[name], model, prices)
     except AgentError as error:
         raise Stop(error.message, ExitCode.FAILED, hint=error.hint) from error
 
     print_json(done) if as_json else _tell(done)
-    if not done.passed:
-        sys.exit(ExitCode.FAILED)
+    return done
 
 
 def _test_all(
-    named: Mapping[str, AgentSpec],
-    model: str | None,
-    own_prices: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+    named: Mapping[str, AgentSpec], model: str | None, prices: Prices, *, as_json: bool
+) -> list[SelfTest]:
+    """Test every installed agent; one that cannot be started has failed."""
     if model is not None:
         raise click.UsageError("--model requires --test NAME, since agents have different models.")
 
     real = {name: spec for name, spec in named.items() if name != "scripted"}
-    installed = [each.name for each in anyio.run(_look_at_all, real) if each.is_installed]
+    installed = [each.name for each in look_at_all(real) if each.path is not None]
     if not installed:
-        message = f"None of {', '.join(real)} is installed."
-        raise Stop(
-            message, ExitCode.UNAVAILABLE, hint="`hankweave agents` shows how to install them."
-        )
+        message, hint = f"None of {', '.join(real)} is installed.", "`hankweave agents` shows how"
+        raise Stop(message, ExitCode.UNAVAILABLE, hint=f"{hint} to install them.")
 
-    prices, done = _prices(own_prices), []
+    done: list[SelfTest] = []
     for name in installed:
-        done.append(_turn_or_why_not(name, real[name], prices))
+        try:
+            done.append(_turn_of(name, real[name], None, prices))
+        except AgentError as error:
+            message = " ".join(filter(None, (error.message, error.hint)))
+            why = FailureReason(type="unknown", retriable=False, message=message)
+            asked = known_of(name).model or None
+            done.append(SelfTest(name=name, model=asked, passed=False, failure=why))
+
         if not as_json:
             _tell(done[-1])
 
     if as_json:
         print_json(done)
 
-    if not all(each.passed for each in done):
-        sys.exit(ExitCode.FAILED)
+    return done
 
 
-def _turn_or_why_not(name: str, spec: AgentSpec, prices: Prices) -> SelfTest:
-    """Test an agent; report one that cannot be started as a failed test."""
-    asked = known_of(name).model
-    try:
-        return _turn_of(name, spec, asked, prices)
-    except AgentError as error:
-        message = error.message if error.hint is None else f"{error.message} {error.hint}"
-        return not_started(name, asked, message)
-
-
-def _turn_of(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
+def _turn_of(name: str, spec: AgentSpec, model: str | None, prices: Prices) -> SelfTest:
+    asked = known_of(name).model if model is None else model
     if spec != BY_NAME["scripted"]:
-        whom = f"{name}, with {model}," if model else name
+        whom = f"{name}, with {asked}," if asked else name
         click.echo(f"Asking {whom} to write one small file; its provider may charge you.", err=True)
 
-    return anyio.run(partial(_attempt, name, spec, model, prices))
-
-
-def _prices(own: Path | None) -> Prices:
-    return load_prices(own, usual_place(os.environ.get("XDG_CONFIG_HOME")))
-
-
-async def _attempt(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTest:
-    with folder_of_its_own() as folder:
-        roster = Roster(
-            chosen=None,
-            hank_directory=folder,
-            sessions=folder / "sessions",
-            homes=folder / "homes",
-            asks_first=False,
-        )
-        prompt = prompt_for(kind_of(spec))
-        return await SelfTestRun(name, roster.agent_of(spec), prompt, model, folder).make(prices)
+    return self_test(name, spec, asked, prices)
 
 
 def _tell(done: SelfTest) -> None:

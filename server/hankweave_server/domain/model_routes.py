@@ -91,7 +91,7 @@ def suggestion_for(model: str) -> str | None:
     return f"{close[0]}/{rest}" if close else None
 
 
-def is_of_another_maker(model: str, agent: AgentName) -> bool:
+def is_of_another_maker(model: str, agent: str) -> bool:
     """Return whether a model belongs to another maker, so that this agent cannot run it.
 
     OpenCode and Pi reach every provider. An unknown name counts as possible for every agent.

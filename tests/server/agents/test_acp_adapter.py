@@ -29,11 +29,11 @@ from hankweave_server.agents.base import (
     Stderr,
     Thought,
     TimedOut,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
 )
 from hankweave_server.agents.process import own_program
+from support.token_counts import counts
 from support.waiting import limited
 
 STAND_IN = Path(__file__).resolve().parents[2] / "support" / "acp_agent.py"
@@ -92,7 +92,7 @@ async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch)
         PermissionAsked("permission-1", "Edit", call),
         ToolReturned("call-a.txt", "Edit", "Changed a.txt", False),
         AgentSaid("done"),
-        ResultReported(True, "done", 0.5, TokenCounts(30, 12), "session-1", {}),
+        ResultReported(True, "done", 0.5, counts(30, 12), "session-1", {}),
         Exited(0),
     ]
     assert (task.work_tree / "a.txt").read_text() == "new words\n"

@@ -12,10 +12,10 @@ from hankweave_server.agents.agent_log import AgentLog, entries_of, wrapped
 from hankweave_server.agents.base import (
     AgentSaid,
     ResultReported,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
 )
+from support.token_counts import counts
 
 NOW = "2025-01-04T12:00:00.000Z"
 
@@ -100,7 +100,7 @@ def test_a_line_of_another_format_is_followed_by_the_same_in_the_seeds_form() ->
     signals = [
         ToolCalled("t", "Write", {"file_path": "a"}),
         ToolReturned("t", "", "add a", is_error=True),
-        ResultReported(True, "done", 0.5, TokenCounts(3, 2), None, {}),
+        ResultReported(True, "done", 0.5, counts(3, 2), None, {}),
     ]
     entries = [json.loads(each) for each in entries_of(line, signals, NOW)]
     assert [each["timestamp"] for each in entries] == [NOW] * 4

@@ -20,9 +20,9 @@ from hankweave_server.agents.base import (
     McpServer,
     ResultReported,
     SessionStarted,
-    TokenCounts,
 )
 from hankweave_server.agents.codex.adapter import CodexAgent
+from support.token_counts import counts
 
 THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
 
@@ -106,7 +106,7 @@ async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) ->
     assert heard.of(SessionStarted) == [SessionStarted(THREAD, "gpt-5.4")]
     assert heard.of(AgentSaid) == [AgentSaid("Hello")]
     assert heard.of(ResultReported) == [
-        ResultReported(True, "Hello", None, TokenCounts(100, 5), None, {})
+        ResultReported(True, "Hello", None, counts(100, 5), None, {})
     ]
     assert heard.outcome == Exited(0)
 

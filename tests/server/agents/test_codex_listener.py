@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_protocol.state import Tokens
 from hankweave_server.agents.base import (
     ContextExceeded,
     LimitReported,
     ResultReported,
     SessionStarted,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -20,6 +20,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
 from hankweave_server.domain.limits import LimitFacts
 from support.golden import GOLDEN
+from support.token_counts import counts
 
 RECORDED = GOLDEN / "agents" / "codex"
 THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
@@ -62,7 +63,7 @@ def command(state: str, name: str = "item_1") -> dict:
     return {"type": f"item.{state}", "item": item}
 
 
-def usages(signals: list) -> list[TokenCounts]:
+def usages(signals: list) -> list[Tokens]:
     return [signal.tokens for signal in signals if isinstance(signal, UsageReported)]
 
 
@@ -96,17 +97,17 @@ def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rol
         file.write(counted(9000)[:40])  # Still incomplete.
 
     assert usages(hear(listener, said("a"))) == [
-        TokenCounts(200),
-        TokenCounts(400, 50, 0, 400),
+        counts(200),
+        counts(400, 50, 0, 400),
     ]
     assert usages(hear(listener, command("started"))) == []
     written = counted(200) + counted(1000, cached=400, output=50) * 2
     rollout.write_text(written + counted(2500, cached=400, output=50))
     (more,) = usages(hear(listener, said("b")))
-    assert more == TokenCounts(1500, 0, 0, 0)
+    assert more == counts(1500, 0, 0, 0)
     last = hear(listener, ended(3000, cached=400, output=70))
-    assert usages(last) == [TokenCounts(500, 20, 0, 0)]
-    assert last[-1].tokens == TokenCounts(2600, 70, 0, 400)
+    assert usages(last) == [counts(500, 20, 0, 0)]
+    assert last[-1].tokens == counts(2600, 70, 0, 400)
     assert last[-1].text == "b"
 
 
@@ -118,9 +119,9 @@ def test_a_resumed_thread_counts_what_is_new(tmp_path, rollout) -> None:
     listener = CodexListener(tmp_path, "m", before)
     lines = (RECORDED / "resumed.jsonl").read_bytes().splitlines()
     signals = [signal for line in lines for signal in listener.parse(line)]
-    assert usages(signals) == [TokenCounts(600, 50, 0, 400)]
+    assert usages(signals) == [counts(600, 50, 0, 400)]
     assert isinstance(signals[-1], ResultReported)
-    assert signals[-1].tokens == TokenCounts(600, 50, 0, 400)
+    assert signals[-1].tokens == counts(600, 50, 0, 400)
 
 
 def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> None:
@@ -129,7 +130,7 @@ def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> 
     hear(listener, started())
     rollout.write_text(counted(1000))
     signals = hear(listener, {"type": "turn.failed", "error": {"message": "no"}})
-    assert usages(signals) == [TokenCounts(1000)]
+    assert usages(signals) == [counts(1000)]
     assert signals[-1].tokens is None
     assert not signals[-1].success
 
@@ -158,7 +159,7 @@ def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
     """A turn's total is not reported as a message, because it would look like a full context."""
     signals = hear(CodexListener(tmp_path, "m", None), started(), said("a"), ended(100))
     assert usages(signals) == []
-    assert signals[-1].tokens == TokenCounts(100)
+    assert signals[-1].tokens == counts(100)
 
 
 def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
@@ -168,7 +169,7 @@ def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
     rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())
     signals = hear(listener, said("a"), said("b"))
     assert [s.reason for s in signals if isinstance(s, ContextExceeded)] == ["compact_boundary"]
-    assert usages(signals) == [TokenCounts(5000, 50), TokenCounts(100, 50), TokenCounts(100, 50)]
+    assert usages(signals) == [counts(5000, 50), counts(100, 50), counts(100, 50)]
 
 
 def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hankweave_protocol.state import Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
     ContextExceeded,
@@ -17,13 +18,13 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     Thought,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
 )
 from hankweave_server.agents.codex.stream import parse
 from hankweave_server.domain.failures import classify
 from support.golden import GOLDEN
+from support.token_counts import counts
 
 RECORDED = GOLDEN / "agents" / "codex"
 THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
@@ -33,7 +34,7 @@ CONTEXT_FULL = (
 )
 
 
-def result(*, success: bool = True, text: str = "", tokens: TokenCounts | None = None):
+def result(*, success: bool = True, text: str = "", tokens: Tokens | None = None):
     return ResultReported(success, text, None, tokens, None, {})
 
 
@@ -48,7 +49,7 @@ EVENTS = [
     ({"type": "turn.completed"}, [result()]),
     (
         {"type": "turn.completed", "usage": {"input_tokens": 10, "output_tokens": 5}},
-        [result(tokens=TokenCounts(10, 5))],
+        [result(tokens=counts(10, 5))],
     ),
     (
         {
@@ -61,11 +62,11 @@ EVENTS = [
                 "reasoning_output_tokens": 4,
             },
         },
-        [result(tokens=TokenCounts(50, 5, 10, 40))],
+        [result(tokens=counts(50, 5, 10, 40))],
     ),
     (
         {"type": "turn.completed", "usage": {"input_tokens": True, "cached_input_tokens": 7}},
-        [result(tokens=TokenCounts(0, 0, 0, 7))],
+        [result(tokens=counts(0, 0, 0, 7))],
     ),
     ({"type": "turn.failed", "error": {"message": "no"}}, [result(success=False, text="no")]),
     ({"type": "turn.failed", "error": "no"}, [result(success=False)]),
@@ -188,7 +189,7 @@ def test_a_turn_that_codex_printed_is_understood() -> None:
         ("", False),
         ("no\n", True),
     ]
-    assert signals[-1] == result(tokens=TokenCounts(3600, 300, 0, 2400))
+    assert signals[-1] == result(tokens=counts(3600, 300, 0, 2400))
     assert not [s for s in signals if isinstance(s, PlainOutput)]
 
 

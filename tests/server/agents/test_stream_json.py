@@ -21,7 +21,6 @@ from hankweave_server.agents.base import (
     Stderr,
     Thought,
     ToBeAsked,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -29,6 +28,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.stream_json import answer_to, ask_first, parse, user_message
 from hankweave_server.domain.limits import LimitFacts
+from support.token_counts import counts
 
 
 def assistant(content: object, **message: object) -> dict:
@@ -127,17 +127,17 @@ MESSAGES = [
     ),
     (
         assistant([{"type": "text", "text": "a"}, {"type": "redacted_thinking"}], usage=USAGE),
-        [AgentSaid("a"), UsageReported("m1", "opus", TokenCounts(10, 5, 3, 2))],
+        [AgentSaid("a"), UsageReported("m1", "opus", counts(10, 5, 3, 2))],
     ),
     (
         assistant([], usage={"input_tokens": 7, "output_tokens": -1}),
-        [UsageReported("m1", "opus", TokenCounts(7, 0))],
+        [UsageReported("m1", "opus", counts(7, 0))],
     ),
     (assistant(None), []),
     (assistant([None, 5, "x", {"type": "text", "text": 5}]), []),
     (
         {"type": "assistant", "content": "flat", "usage": {"input_tokens": 1}},
-        [AgentSaid("flat"), UsageReported("", "", TokenCounts(1))],
+        [AgentSaid("flat"), UsageReported("", "", counts(1))],
     ),
     (tool_result("done"), [ToolReturned("t1", "", "done", False)]),
     (tool_result("no", is_error=True), [ToolReturned("t1", "", "no", True)]),
@@ -155,7 +155,7 @@ MESSAGES = [
             reported(
                 cost_usd=0.25,
                 session_id="s1",
-                tokens=TokenCounts(10, 5, 3, 2),
+                tokens=counts(10, 5, 3, 2),
                 model_usage={"opus": {"n": 1}},
             )
         ],

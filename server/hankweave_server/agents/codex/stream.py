@@ -31,6 +31,7 @@ from uuid import UUID
 
 import msgspec
 
+from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
@@ -41,7 +42,6 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     Thought,
-    TokenCounts,
     ToolCalled,
     ToolReturned,
     UsageReported,
@@ -54,6 +54,7 @@ from hankweave_server.agents.stream_json import (
     as_object,
     as_objects,
     as_text,
+    flattened,
     object_in,
 )
 from hankweave_server.domain.failures import is_context_full
@@ -70,7 +71,8 @@ def parse(line: bytes) -> list[AgentSignal]:
     event = object_in(line)
     match event.get("type"):
         case "thread.started":
-            return list(_thread_started(event))
+            thread = as_text(event.get("thread_id"))
+            return [SessionStarted(thread, model="")] if thread else []
         case "item.started" | "item.updated" | "item.completed" as kind:
             return list(_item(as_object(event.get("item")), has_ended=kind == "item.completed"))
         case "turn.completed":
@@ -87,7 +89,7 @@ def parse(line: bytes) -> list[AgentSignal]:
             return [PlainOutput(line.decode(errors="replace"))]
 
 
-def tokens_in(usage: object) -> TokenCounts | None:
+def tokens_in(usage: object) -> Tokens | None:
     """Convert OpenAI's token counts, whose input includes tokens read from or written to caches."""
     if not isinstance(usage, dict) or not usage:
         return None
@@ -95,17 +97,12 @@ def tokens_in(usage: object) -> TokenCounts | None:
     cached, written = (
         as_count(usage.get(name)) for name in ("cached_input_tokens", "cache_write_input_tokens")
     )
-    return TokenCounts(
+    return Tokens(
         input_tokens=max(0, as_count(usage.get("input_tokens")) - cached - written),
         output_tokens=as_count(usage.get("output_tokens")),
         cache_creation_tokens=written,
         cache_read_tokens=cached,
     )
-
-
-def _thread_started(event: Object) -> Iterator[AgentSignal]:
-    if thread_id := as_text(event.get("thread_id")):
-        yield SessionStarted(thread_id, model="")
 
 
 def _failure(text: str) -> Iterator[AgentSignal]:
@@ -115,7 +112,7 @@ def _failure(text: str) -> Iterator[AgentSignal]:
     yield _result(success=False, text=text)
 
 
-def _result(*, success: bool, text: str = "", tokens: TokenCounts | None = None) -> ResultReported:
+def _result(*, success: bool, text: str = "", tokens: Tokens | None = None) -> ResultReported:
     return ResultReported(
         success=success,
         text=text,
@@ -130,6 +127,7 @@ def _result(*, success: bool, text: str = "", tokens: TokenCounts | None = None)
 
 
 def _item(item: Object, *, has_ended: bool) -> Iterator[AgentSignal]:
+    name = as_text(item.get("id"))
     match item.get("type"):
         case "agent_message" if has_ended and (text := as_text(item.get("text"))):
             yield AgentSaid(text)
@@ -139,11 +137,10 @@ def _item(item: Object, *, has_ended: bool) -> Iterator[AgentSignal]:
             yield Stderr(as_text(item.get("message")))
         case "todo_list" if not has_ended:
             # Its end comes with the end of the turn and adds nothing.
-            yield from _call("TodoWrite", {"todos": _todos(item)}, item)
-            yield ToolReturned(as_text(item.get("id")), "", "", is_error=False)
+            yield ToolCalled(name, "TodoWrite", {"todos": _todos(item)})
+            yield ToolReturned(name, "", "", is_error=False)
         case _ if called := _tool_of(item):
-            name, given = called
-            yield from _call(name, given, item)
+            yield ToolCalled(name, *called)
             if has_ended:
                 yield _returned(item)
 
@@ -177,10 +174,6 @@ def _file_tool(item: Object) -> tuple[str, dict[str, object]]:
     return ("Write" if kinds == {"add"} else "Edit"), given
 
 
-def _call(name: str, given: dict[str, object], item: Object) -> Iterator[AgentSignal]:
-    yield ToolCalled(as_text(item.get("id")), name, given)
-
-
 def _returned(item: Object) -> ToolReturned:
     code = item.get("exit_code")
     return ToolReturned(
@@ -209,15 +202,7 @@ def _answer(item: Object) -> str:
         return error
 
     content = as_object(item.get("result")).get("content")
-    return "\n".join(map(_block, content)) if isinstance(content, list) else ""
-
-
-def _block(block: object) -> str:
-    match block:
-        case {"type": "text", "text": str() as text}:
-            return text
-        case _:
-            return msgspec.json.encode(block).decode()
+    return flattened(content) if isinstance(content, list) else ""
 
 
 def _changes(item: Object) -> list[dict[str, str]]:
@@ -239,7 +224,6 @@ def _todos(item: Object) -> list[dict[str, str]]:
 
 _SESSIONS = "sessions"
 _TIME_IN_NAME = "%Y-%m-%dT%H-%M-%S"
-NOTHING = TokenCounts()
 
 
 def rollouts_of(home: Path, session_id: str) -> tuple[Path, ...]:
@@ -280,7 +264,7 @@ class Rollout:
 
     def __init__(self, home: Path, session_id: str) -> None:
         self.session_id = session_id
-        self.tokens = NOTHING
+        self.tokens = NO_TOKENS
         """Tokens that the thread has used since its beginning, in this and earlier processes."""
         self.compactions = 0
         self.limits = LimitFacts()
@@ -290,7 +274,7 @@ class Rollout:
         self._path: Path | None = None
         self._read_until = 0
 
-    def read_on(self) -> tuple[TokenCounts, ...]:
+    def read_on(self) -> tuple[Tokens, ...]:
         """Read what was added since the last call, and return each token count in it.
 
         A count covers the whole thread; Codex writes one after each answer of the model, and
@@ -330,7 +314,7 @@ class Rollout:
         self._read_until += len(whole)
         return whole
 
-    def _take_in(self, line: bytes) -> TokenCounts | None:
+    def _take_in(self, line: bytes) -> Tokens | None:
         if not any(word in line for word in _READ):
             return None  # Skip the parser for most lines, including the long ones.
 
@@ -372,7 +356,7 @@ class CodexListener:
         self._home = home
         self._model = model
         self._rollout = resumed
-        self._before = NOTHING if resumed is None else resumed.tokens
+        self._before = NO_TOKENS if resumed is None else resumed.tokens
         self._reported = self._before
         """Tokens of the thread that were already reported."""
         self._answers = 0
@@ -412,7 +396,7 @@ class CodexListener:
     def _follow(self, session_id: str) -> None:
         if self._rollout is None or self._rollout.session_id != session_id:
             self._rollout = Rollout(self._home, session_id)
-            self._before = self._reported = NOTHING
+            self._before = self._reported = NO_TOKENS
             self._compactions = 0
 
     def _news(self) -> Iterator[AgentSignal]:
@@ -428,9 +412,9 @@ class CodexListener:
         for tokens in counts:
             yield from self._used(tokens)
 
-    def _used(self, tokens: TokenCounts) -> Iterator[UsageReported]:
+    def _used(self, tokens: Tokens) -> Iterator[UsageReported]:
         new = _difference(tokens, self._reported)
-        if new != NOTHING:
+        if new != NO_TOKENS:
             self._reported = tokens
             self._answers += 1
             yield UsageReported(f"{self._label}{self._answers}", self._model, new)
@@ -451,11 +435,7 @@ class CodexListener:
         yield replace(result, text=self._last_message, tokens=used)
 
 
-def _difference(later: TokenCounts, earlier: TokenCounts) -> TokenCounts:
+def _difference(later: Tokens, earlier: Tokens) -> Tokens:
     """Return the increase from `earlier` to `later`; 0 where a count started again."""
-    return TokenCounts(
-        input_tokens=max(0, later.input_tokens - earlier.input_tokens),
-        output_tokens=max(0, later.output_tokens - earlier.output_tokens),
-        cache_creation_tokens=max(0, later.cache_creation_tokens - earlier.cache_creation_tokens),
-        cache_read_tokens=max(0, later.cache_read_tokens - earlier.cache_read_tokens),
-    )
+    kinds = Tokens.__struct_fields__
+    return Tokens(**{kind: max(0, getattr(later, kind) - getattr(earlier, kind)) for kind in kinds})

@@ -10,7 +10,7 @@ from hankweave_protocol.events import TokenUsage
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
-from hankweave_server.agents.base import ResultReported, TokenCounts, UsageReported
+from hankweave_server.agents.base import ResultReported, UsageReported
 from hankweave_server.ledger.batch import Entry
 
 
@@ -55,7 +55,7 @@ class CodonCosts:
 
         message_id, before = self._message
         same = bool(message_id) and message_id == usage.message_id
-        total = tokens_of(usage.tokens)
+        total = usage.tokens
         delta = _difference(total, before) if same else total
         self._message = (usage.message_id, total)
         cost = self._cost_of(usage.model, total) - (
@@ -95,7 +95,7 @@ class CodonCosts:
         earlier_cost, earlier_tokens = self._before
         reckoned, tokens = self._spent
         if result.tokens is not None:
-            tokens = earlier_tokens + tokens_of(result.tokens)
+            tokens = earlier_tokens + result.tokens
 
         if result.cost_usd is not None:
             return earlier_cost + result.cost_usd, tokens
@@ -120,15 +120,6 @@ class CodonCosts:
             total_cost=cost,
             model_id=model or None,
         )
-
-
-def tokens_of(counts: TokenCounts) -> Tokens:
-    return Tokens(
-        input_tokens=counts.input_tokens,
-        output_tokens=counts.output_tokens,
-        cache_creation_tokens=counts.cache_creation_tokens,
-        cache_read_tokens=counts.cache_read_tokens,
-    )
 
 
 def _difference(after: Tokens, before: Tokens) -> Tokens:

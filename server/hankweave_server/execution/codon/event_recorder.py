@@ -50,7 +50,7 @@ from hankweave_server.domain.effects import calls
 from hankweave_server.domain.effects.tools import READ_ONLY_TOOLS
 from hankweave_server.domain.limits import LimitFacts
 from hankweave_server.execution.codon.authorship import NOTHING, AgentCalls, Reach
-from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
+from hankweave_server.execution.codon.costs import CodonCosts
 from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
     SHORTEST_BETWEEN_LINES,
@@ -299,7 +299,7 @@ class EventRecorder:
 
                 if entries := self._costs.count(signal):
                     await self._post(*entries)
-                    self._on_turn(tokens_of(signal.tokens))
+                    self._on_turn(signal.tokens)
             case ResultReported():
                 self.conversation.result = signal
                 if entries := self._costs.conclude(signal):
