@@ -18,7 +18,6 @@ Modules, in reading order:
 - `listener`: the port: accepting, limits, shutdown in bounded time
 - `auth`: tokens and roles
 - `exposure`: where the port is open, and the page's address; no network without token and TLS
-- `pages`: the files of the page, by their addresses
-- `http`: HTTP before the upgrade: access checks, the page, health and metrics
+- `http`: HTTP before the upgrade: access checks, the files of the page, health and metrics
 - `traffic_log`: websocket.log, without secrets
 """

@@ -6,14 +6,34 @@ if present, one of its own pages; `exposure` lists them. Both are compared as ex
 as patterns. HTTP requests change nothing: every change goes over the WebSocket and is therefore
 logged.
 
-`pages` has the files of the page.
+The files of the page are read once into a table. A path that is not in the table does not exist, so
+`..` has no meaning. Each file has two addresses:
+
+
+- its name below `/`. Browsers keep it and revalidate it each time (`no-cache` with an ETag of the
+  content).
+- its name below `/files/HASH/`, where the hash is that of all files. What is there never changes,
+  so browsers do not ask again (`immutable`).
+
+The index names its scripts and style sheets below the second one: a page that is opened again costs
+one request, and files of another server version are never mixed with those of this one.
+
+A browser learns what a module imports when it has read the module: without more, a page would take
+as many turns as its longest chain of imports. So the index names every module that its scripts
+import (`modulepreload`), and then those that follow after the first paint (`later`), which
+`parts/later.js` turns into `modulepreload` at that time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import assert_never
 from urllib.parse import parse_qs
 
@@ -34,7 +54,6 @@ from hankweave_server.transport.auth import (
     Undecided,
 )
 from hankweave_server.transport.exposure import Exposure
-from hankweave_server.transport.pages import Page, read_pages
 from hankweave_server.transport.server_api import ServerApi
 
 SOCKET_PATHS = frozenset({"/", "/ws"})
@@ -43,6 +62,32 @@ WRONG_HOST = (
     "browser shows, up to the port."
 )
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+INDEX = "index.html"
+KEPT = "files"
+"""The folder of addresses whose content never changes."""
+
+TEXT = "text/plain; charset=utf-8"
+
+# Fixed here, not taken from the system's table: browsers do not run a module of a wrong type.
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".ts": TEXT,
+}
+
+GENERATED = "no-store"
+REVALIDATED = "no-cache"
+IMMUTABLE = "public, max-age=31536000, immutable"
+
+_SCRIPT = re.compile(r'<script type="module"[^>]* src="([^"]+)"')
+_LOADED = re.compile(r'(<(?:script|link rel="stylesheet")[^>]* (?:src|href)=")')
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_IMPORTED = re.compile(r'\b(?:import|export)\b[^;"()]*?\bfrom\s*"(\.[^"]+)"')
+_IMPORTED_LATER = re.compile(r'\bimport\("(\.[^"]+)"\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +266,98 @@ def _listed(values: list[str]) -> set[str]:
 
 def _socket_origin(origin: str) -> str:
     return "ws" + origin.removeprefix("http")
+
+
+# --- the files of the page ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The content served at one address."""
+
+    body: bytes
+    content_type: str
+    etag: str | None = None
+    """None for content that is generated for each request."""
+    caching: str = GENERATED
+
+
+def read_pages() -> dict[str, Page]:
+    """Return the page's files by their addresses; `/` is the index."""
+    folder = files("hankweave_server.transport") / "web"
+    content = dict(_below(folder, ""))
+    kept = f"{KEPT}/{_hash_of_all(content)}/"
+    content[INDEX] = _with_modules(content, kept)
+    pages = {f"/{name}": _page(name, body, REVALIDATED) for name, body in content.items()}
+    pages |= {f"/{kept}{name}": _page(name, body, IMMUTABLE) for name, body in content.items()}
+    return pages | {"/": pages[f"/{INDEX}"]}
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = prefix + entry.name
+        if entry.is_dir():
+            yield from _below(entry, f"{name}/")
+        else:
+            yield name, entry.read_bytes()
+
+
+def _hash_of_all(content: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(content):
+        digest.update(f"{name}\n{len(content[name])}\n".encode() + content[name])
+
+    return digest.hexdigest()[:16]
+
+
+def _page(name: str, body: bytes, caching: str) -> Page:
+    suffix = name[name.rfind(".") :]
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return Page(body, TYPES.get(suffix, TEXT), f'"{tag}"', caching)
+
+
+# --- the modules of the index ---------------------------------------------------------------------
+
+
+def _with_modules(content: Mapping[str, bytes], folder: str) -> bytes:
+    """Return the index with its files in a folder, and with links to modules before its scripts."""
+    index = content[INDEX].decode()
+    modules = {
+        name: _COMMENT.sub("", body.decode())
+        for name, body in content.items()
+        if name.endswith((".js", ".mjs"))
+    }
+    scripts = _SCRIPT.findall(index)
+    first = _reached(modules, scripts, _IMPORTED)
+    later = _reached(modules, scripts, _IMPORTED, _IMPORTED_LATER)[len(first) :]
+    links = [
+        f'<link rel="{kind}" href="{folder}{name}">\n'
+        for kind, names in (("modulepreload", first), ("later", later))
+        for name in names
+    ]
+    begin = index.index("<script ")
+    index = _LOADED.sub(rf"\g<1>{folder}", index[:begin] + "".join(links) + index[begin:])
+    return index.encode()
+
+
+def _reached(
+    modules: Mapping[str, str], start: Iterable[str], *imports: re.Pattern[str]
+) -> list[str]:
+    """Return the modules that the first ones import, directly or not; those first, too.
+
+    What one kind of import reaches comes before what only the next one does.
+    """
+    found: dict[str, None] = dict.fromkeys(start)
+    for count in range(1, len(imports) + 1):
+        waiting = list(found)
+        for name in waiting:
+            text = modules[name]
+            named = (each for kind in imports[:count] for each in kind.findall(text))
+            for other in (
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), each)) for each in named
+            ):
+                if other not in found:
+                    found[other] = None
+                    waiting.append(other)
+
+    return list(found)

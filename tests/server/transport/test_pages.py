@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.transport import http
-from hankweave_server.transport.pages import IMMUTABLE, read_pages
+from hankweave_server.transport.http import IMMUTABLE, read_pages
 from support.small_server import SmallServer, small_server
 
 WEB = Path(http.__file__).with_name("web")
