@@ -142,7 +142,7 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
         report_file.write_bytes(b"spoiled")
         report = await client.send(RollbackToLastSuccess())
         assert report_file.read_bytes() == good
-        safety = report["safety"]["checkpointSha"]
+        safety = report.safety.checkpoint_sha
         assert git.files(safety)["reports/summary.md"] == b"spoiled"
         assert git.is_detached()
 

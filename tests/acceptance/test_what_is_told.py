@@ -231,7 +231,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
         said = await client.send(GetState())
-        assert said["currentRunId"] == state(execution).current_run_id
+        assert said.current_run_id == state(execution).current_run_id
         async with raw(execution, protocolVersion=1) as socket:
             await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
             assert await server.ended() == 1

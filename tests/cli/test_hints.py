@@ -21,7 +21,7 @@ from hankweave_protocol import commands
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_server.cli.app import PLACES, cli
-from hankweave_server.local.server_session import for_a_person
+from hankweave_server.local.hints import for_a_person
 from support.documented_commands import calls, fault
 
 SERVER = Path(hankweave_server.__file__).parent

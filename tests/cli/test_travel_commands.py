@@ -20,7 +20,7 @@ from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
 from hankweave_server.execution.rollback.warnings import CONVERSATION
-from hankweave_server.local.server_session import with_commands
+from hankweave_server.local.hints import with_commands
 from support.command_line import Done, agreed, hankweave
 from support.running_server import (
     RunningServer,

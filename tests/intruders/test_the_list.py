@@ -61,7 +61,6 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ("intruders/test_roles.py", "test_a_second_handshake_raises_nobody"),
     ],
     "readonly, every command": [
-        ("intruders/test_roles.py", "test_every_command_says_whether_it_only_looks"),
         (
             "intruders/test_roles.py",
             "test_a_viewer_may_look_and_is_refused_every_other_command",

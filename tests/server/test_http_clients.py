@@ -114,7 +114,7 @@ def ask(name: str) -> Callable[[Rude, pytest.MonkeyPatch], str]:
             model = Models(environment, timeout=timedelta(seconds=LIMIT)).open(name)
             try:
                 with limited():
-                    await model.send(ModelCall((Message("user", "hello"),), max_retries=0))
+                    await model.ask(ModelCall((Message("user", "hello"),), max_retries=0))
             finally:
                 await model.aclose()
 

@@ -54,7 +54,8 @@ from hankweave_server.domain.exploration.explorations import (
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.ephemeral_server import EphemeralServer
-from hankweave_server.local.server_session import at_server, command, look, look_at_files
+from hankweave_server.local.hints import command
+from hankweave_server.local.server_session import at_server, look, look_at_files
 from hankweave_server.local.targeting import (
     confirm,
     require_consent,

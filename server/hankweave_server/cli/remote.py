@@ -21,8 +21,9 @@ from hankweave_protocol.events import Event
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.ephemeral_server import through_server
+from hankweave_server.local.hints import command
 from hankweave_server.local.living import dead_server
-from hankweave_server.local.server_session import at_server, command, refusal, unavailable
+from hankweave_server.local.server_session import at_server, refusal, unavailable
 from hankweave_server.local.targeting import require_execution, root_of, start_line
 from hankweave_server.paths import Layout
 

@@ -33,8 +33,8 @@ from hankweave_server.cli.remote import ask, execution_option, json_option, prin
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.executions import is_in_git
+from hankweave_server.local.hints import command as command_line
 from hankweave_server.local.living import living_server
-from hankweave_server.local.server_session import command as command_line
 from hankweave_server.local.server_session import look
 from hankweave_server.local.targeting import (
     announce,

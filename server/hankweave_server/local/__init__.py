@@ -17,6 +17,7 @@ Modules, in reading order:
 - `reader`: answers from the server if one runs, else from its files
 - `past`: the past of an execution, opened for answers about lines and texts
 - `reports`: the report of an execution, and how long its plan still takes
+- `hints`: hints in the words of the terminal
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens

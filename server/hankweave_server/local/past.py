@@ -16,9 +16,9 @@ from hankweave_server.checkpoints.records import all_records
 from hankweave_server.domain import targets
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import saved_state, state_at_end
+from hankweave_server.local.hints import for_a_person
 from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.reader import reading_store, stopping_at_damage
-from hankweave_server.local.server_session import for_a_person
 from hankweave_server.paths import Layout
 
 

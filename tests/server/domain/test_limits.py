@@ -314,7 +314,7 @@ def test_there_is_an_end_to_waiting() -> None:
     far = Limit("usage", NOW + timedelta(hours=3), "event")
     assert "12 times in a row" in str(wait_for(far, 13))
     assert wait_for(far, longest=timedelta(hours=3)) == 10_800
-    assert "2026-11-21T15:00:00Z, later than --max-wait" in str(
+    assert "2026-11-21T15:00:00Z, later than `hankweave run --max-wait` allows" in str(
         wait_for(far, longest=timedelta(hours=2))
     )
     assert wait_for(far, longest=timedelta()) == ""

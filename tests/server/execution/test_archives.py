@@ -293,11 +293,11 @@ async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path
     ):
         await idle(client)
         page = await client.send(ListCheckpoints())
-        labels = {each["sha"]: each.get("label", "") for each in page["checkpoints"]}
+        labels = {each.sha: each.label or "" for each in page.checkpoints}
         (sha,) = [sha for sha, label in labels.items() if "after archiving" in label]
         assert await restored(client, execution, RollbackToCheckpoint(checkpoint_sha=sha)) == []
         assert tree(execution / "agentRoot") == {"one.txt": b"1"}
-        assert (await client.send(CodonNext()))["codonId"] == "three"
+        assert (await client.send(CodonNext())).codon_id == "three"
         await idle(client)
 
 
@@ -346,7 +346,7 @@ async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
             ExecutionBranch(checkpoint_sha=last.completion_checkpoint)  # type: ignore[union-attr]
         )
 
-    branch = Path(made["executionPath"])
+    branch = Path(made.execution_path)
     assert tree(branch / "rigArchive") == ARCHIVED
     assert manifest(branch).entries == manifest(execution).entries
 

@@ -86,8 +86,8 @@ async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
 
     paths = ["kit/inner/data.txt", "kit/made.bin", "kit/tool.sh"]
     for answer in (seen, report):
-        assert [file["path"] for file in answer["removed"]] == paths
-        assert not answer.get("conflicts")
+        assert [file.path for file in answer.removed] == paths
+        assert not answer.conflicts
 
     assert not (execution / "agentRoot" / "kit").exists()
     edited = [path for each in transitions(execution, EditsNoticed) for path in each.edits]

@@ -164,7 +164,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
     assert isinstance(conditions, Continuation)
     assert conditions.reason == "rollback"
     assert conditions.source.run_id == before.current_run_id
-    assert conditions.source.checkpoint_sha == report["target"]["checkpointSha"]
+    assert conditions.source.checkpoint_sha == report.target.checkpoint_sha
     moves = [
         event.transition_type
         for event in told(execution, StateTransition)
@@ -199,13 +199,13 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
         further = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         done = await client.send(RollbackToLastSuccess())
 
-    assert further["runsAgain"]["codonIds"] == ["two", "three"]
-    same = ("target", "added", "updated", "removed", "kept", "conflicts", "skipped", "runsAgain")
-    assert {key: preview.get(key) for key in same} == {key: done.get(key) for key in same}
-    assert [file["path"] for file in done["added"]] == ["b.txt"]
-    assert done["runsAgain"]["total"] == 0
-    assert [file["path"] for file in done["skipped"]] == ["c.txt", "c.txt/pipe"]
-    assert preview.get("safety") is None
+    assert further.runs_again.codon_ids == ("two", "three")
+    same = ("target", "added", "updated", "removed", "kept", "conflicts", "skipped", "runs_again")
+    assert {key: getattr(preview, key) for key in same} == {key: getattr(done, key) for key in same}
+    assert [file.path for file in done.added] == ["b.txt"]
+    assert done.runs_again.total == 0
+    assert [file.path for file in done.skipped] == ["c.txt", "c.txt/pipe"]
+    assert preview.safety is None
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
         "notes/ignored.log": b"log",
         **strangers,
     }
-    saved = git.files(report["safety"]["checkpointSha"])
+    saved = git.files(report.safety.checkpoint_sha)
     assert (saved["notes/a.md"], saved["notes/new.md"]) == (b"edited", b"new")
     git.assert_sound()
 
@@ -286,11 +286,11 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
 
         note.write_text("mine")
         made = await client.send(CheckpointCreate(label="before I try"))
-        assert (made["kind"], made["label"]) == ("manual", "before I try")
+        assert (made.kind, made.label) == ("manual", "before I try")
         await client.send(to_codon("one", "completed"))
         assert note.read_text() == "one"
         renewed = await client.send(CheckpointCreate())
-        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"][:12]))
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha[:12]))
         assert note.read_text() == "mine"
         assert next_codon(state(execution)) == "three"
         assert await server.stop() == 0
@@ -299,12 +299,12 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
         running_server(hank, None, execution, "--no-autostart") as server,
         server.client() as client,
     ):
-        await client.send(RollbackToCheckpoint(checkpoint_sha=renewed["sha"]))
+        await client.send(RollbackToCheckpoint(checkpoint_sha=renewed.sha))
         assert next_codon(state(execution)) == "two"
-        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"]))
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert next_codon(state(execution)) == "three"
 
-    assert GitWitness(execution).subjects(made["sha"])[0].startswith("manual:two ")
+    assert GitWitness(execution).subjects(made.sha)[0].startswith("manual:two ")
 
 
 async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
         (agent_root / "c.txt").write_text("edited")
         before = tree(agent_root)
         report = await client.send(to_codon("one", "completed"))
-        safety = report["safety"]["checkpointSha"]
+        safety = report.safety.checkpoint_sha
         await client.send(RollbackToCheckpoint(checkpoint_sha=safety))
         assert tree(agent_root) == before
 
@@ -470,7 +470,7 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
         assert not half.exists()
         assert not Path(f"/proc/{pid}").exists()
         status = await client.send(GetServerStatus())
-        assert status.get("activeCodonId") is None
+        assert status.active_codon_id is None
 
     stopped = state(execution).runs[1].codons[-1]
     assert isinstance(stopped, FailedCodon)
@@ -624,9 +624,9 @@ async def test_what_was_done_outside_since_the_target_is_told(tmp_path: Path) ->
         report = await client.send(to_codon("one", "end"))
         await idle(client, "rollback-completed")
 
-    assert "externalEffects" not in last
-    assert preview["externalEffects"] == report["externalEffects"]
-    assert [each.partition(" (event")[0] for each in report["externalEffects"]] == [
+    assert not last.external_effects
+    assert preview.external_effects == report.external_effects
+    assert [each.partition(" (event")[0] for each in report.external_effects] == [
         "The rig of codon two may have acted elsewhere with git push to origin",
         "Write of codon two may have changed /etc/motd",
         "WebFetch of codon two may have sent a request to https://a.example/b",
@@ -646,7 +646,7 @@ async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Pat
         await idle(client)
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
 
-    assert preview["externalEffects"] == [UNSEEN]
+    assert preview.external_effects == (UNSEEN,)
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -669,10 +669,10 @@ async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path
             report = await client.send(to_codon("one", "end"))
             await idle(client, "rollback-completed")
 
-    assert report["warnings"] == preview["warnings"]
-    (held,) = [each for each in report["warnings"] if each["kind"] == "open-writer"]
-    assert held["path"] == "a.txt"
-    assert f"process {os.getpid()}" in held["sentence"]
+    assert report.warnings == preview.warnings
+    (held,) = [each for each in report.warnings if each.kind == "open-writer"]
+    assert held.path == "a.txt"
+    assert f"process {os.getpid()}" in held.sentence
 
 
 async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
@@ -699,10 +699,10 @@ async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
 
     assert a.read_text() != before == (tmp_path / "outside").read_text()
     assert os.listxattr(a) == extended
-    assert report["warnings"] == preview["warnings"]
-    (lost,) = [each for each in report["warnings"] if each["kind"] == "attributes"]
-    assert lost["path"] == "a.txt"
-    assert "hard links" in lost["sentence"]
+    assert report.warnings == preview.warnings
+    (lost,) = [each for each in report.warnings if each.kind == "attributes"]
+    assert lost.path == "a.txt"
+    assert "hard links" in lost.sentence
 
 
 async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path) -> None:
@@ -718,7 +718,7 @@ async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path)
         async def kinds(**fields: Any) -> list[str]:
             target = {"codon_id": CodonId("one"), "checkpoint_type": "end"} | fields
             preview = await client.send(RollbackPreview(**target))
-            return [each["kind"] for each in preview.get("warnings", ())]
+            return [each.kind for each in preview.warnings]
 
         assert await kinds() == ["conversation"]
         assert await kinds(rewind_memory=True) == []
@@ -726,7 +726,7 @@ async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path)
         assert await kinds(codon_id=CodonId("three")) == []
         report = await client.send(to_codon("one", "end", rewind_memory=True))
         await idle(client, "rollback-completed")
-        assert "warnings" not in report
+        assert not report.warnings
         assert await kinds(codon_id=None, checkpoint_type=None, direction="undo") == []
 
 
@@ -746,17 +746,17 @@ async def test_a_database_in_use_is_named_and_kept_or_restored_as_a_whole(tmp_pa
             database.execute("PRAGMA wal_checkpoint")
             made = await client.send(CheckpointCreate())
             database.execute("INSERT INTO rows VALUES ('later')")
-            ask = RollbackPreview(checkpoint_sha=made["sha"])
+            ask = RollbackPreview(checkpoint_sha=made.sha)
             preview = await client.send(ask)
-            (held,) = [each for each in preview["warnings"] if each["kind"] == "database"]
+            (held,) = [each for each in preview.warnings if each.kind == "database"]
             kept = await client.send(msgspec.structs.replace(ask, keep_edits=True))
 
-        assert held["path"] == "app.db"
-        assert f"process {os.getpid()}" in held["sentence"]
-        assert [file["path"] for file in preview["updated"]] == ["app.db-wal"]
-        assert [file["path"] for file in kept["kept"]] == ["app.db-wal"]
-        assert "warnings" not in kept
-        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"]))
+        assert held.path == "app.db"
+        assert f"process {os.getpid()}" in held.sentence
+        assert [file.path for file in preview.updated] == ["app.db-wal"]
+        assert [file.path for file in kept.kept] == ["app.db-wal"]
+        assert not kept.warnings
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
 
     with contextlib.closing(sqlite3.connect(work / "app.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -189,7 +189,9 @@ async def test_a_second_limit_is_another_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("longest", "sentence"), [("1h", "later than --max-wait"), ("0", "")])
+@pytest.mark.parametrize(
+    ("longest", "sentence"), [("1h", "later than `hankweave run --max-wait` allows"), ("0", "")]
+)
 async def test_a_limit_beyond_max_wait_is_a_failure(
     tmp_path: Path, longest: str, sentence: str
 ) -> None:

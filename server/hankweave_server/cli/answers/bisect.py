@@ -27,9 +27,9 @@ from hankweave_server.execution.bisection.search import (
     Verdict,
 )
 from hankweave_server.execution.bisection.trials import Trials, candidates_between, trial_folder
+from hankweave_server.local.hints import command as command_line
+from hankweave_server.local.hints import for_a_person
 from hankweave_server.local.past import LocalHistory, reading_history
-from hankweave_server.local.server_session import command as command_line
-from hankweave_server.local.server_session import for_a_person
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of

@@ -28,9 +28,10 @@ from hankweave_server.cli.shared import completions
 from hankweave_server.domain.reuse.key import differences
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.searched_journal import of_types
+from hankweave_server.local.hints import command
 from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.past import reading_history
-from hankweave_server.local.server_session import command, look
+from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, harmless, one_line
 from hankweave_server.worktree.data_source import layout_of

@@ -33,7 +33,7 @@ from hankweave_server.cli.output.log_graph import MARKS
 from hankweave_server.cli.output.rollback_report import report_lines
 from hankweave_server.cli.output.text import clock, clock_with_zone
 from hankweave_server.domain.checkpoints.titles import title_of
-from hankweave_server.local.server_session import for_a_person
+from hankweave_server.local.hints import for_a_person
 from hankweave_server.plain_text import one_line
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.attach.steps import title_of_step
 from hankweave_server.cli.output.text import section_on
-from hankweave_server.local.server_session import for_a_person
+from hankweave_server.local.hints import for_a_person
 from hankweave_server.plain_text import counted, one_line
 
 

@@ -19,7 +19,7 @@ from hankweave_protocol.records import PendingPermission, RollbackReport
 from hankweave_server.cli.output.text import clock, date, moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
-from hankweave_server.local.server_session import with_commands
+from hankweave_server.local.hints import with_commands
 from hankweave_server.plain_text import acted_on, counted, one_line
 
 LONGEST = 100

@@ -27,7 +27,7 @@ from hankweave_server.cli.output.text import PIPE_WIDTH, clock, date, title_text
 from hankweave_server.cli.show import OutputLines, lines_of
 from hankweave_server.domain.checkpoints.titles import OF_STEPS
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK, RunLine
-from hankweave_server.local.server_session import command
+from hankweave_server.local.hints import command
 from hankweave_server.plain_text import counted, one_line
 
 

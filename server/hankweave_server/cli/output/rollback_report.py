@@ -17,7 +17,7 @@ import click
 from hankweave_protocol.records import ForeseenDiff, RollbackReport
 from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.local.server_session import with_commands
+from hankweave_server.local.hints import with_commands
 from hankweave_server.plain_text import counted, one_line, printable
 
 _NAMED = 5

@@ -47,9 +47,9 @@ from hankweave_server.domain.reports.rows import (
     ReportedStep,
     ReportedWait,
 )
+from hankweave_server.local.hints import command
 from hankweave_server.local.page_address import address_in_lock, viewer_token
 from hankweave_server.local.reports import read_report
-from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import require_execution
 from hankweave_server.plain_text import counted
 

@@ -16,8 +16,8 @@ from hankweave_server.cli.remote import execution_option, follow_from
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import has_past
 from hankweave_server.ledger.searched_journal import of_types
+from hankweave_server.local.hints import command
 from hankweave_server.local.journals import journal_lines, searching_journal
-from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import require_execution, root_of, start_line
 from hankweave_server.paths import Layout
 

@@ -25,7 +25,7 @@ from hankweave_server.domain.budget.spending import Costs, costs
 from hankweave_server.domain.execution_thread import newest_run, next_codon
 from hankweave_server.domain.plan import progress
 from hankweave_server.domain.timelines import attempt_runs
-from hankweave_server.local.server_session import command
+from hankweave_server.local.hints import command
 from hankweave_server.local.targeting import attach_line
 from hankweave_server.plain_text import counted, one_line
 
