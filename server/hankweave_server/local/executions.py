@@ -115,12 +115,7 @@ def _refuse_too_much(root: Path) -> None:
 def enclosing(folder: Path) -> Path | None:
     """Return the execution or in-place project that contains a folder."""
     for root in (folder, *folder.parents):
-        try:
-            meta = data_source.read_meta(Layout.in_place(root))
-        except (OSError, Stop):
-            continue
-
-        if meta is not None:
+        if data_source.known_meta(Layout.in_place(root)) is not None:
             return root
 
     return None

@@ -11,6 +11,7 @@ folder of executions, and those beside this one. Of one that cannot be read, not
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -38,7 +39,7 @@ from hankweave_server.local.living import living_server
 from hankweave_server.local.register import executions_in
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted
-from hankweave_server.worktree.data_source import layout_of, read_meta
+from hankweave_server.worktree.data_source import known_meta, layout_of, read_meta
 
 PAGE_BYTES = 4 << 20
 
@@ -87,14 +88,9 @@ def read_report(
 
 def eta_of(root: Path, state: State, now: datetime, *, is_running: bool) -> Eta | None:
     """Return how long the plan of an execution still takes; None if nothing is known about it."""
-    meta = _meta_of(root)
-    return eta(
-        state,
-        now,
-        hank=_hank_of(meta),
-        earlier=_earlier(root, meta),
-        is_running=is_running,
-    )
+    meta = known_meta(Layout.of_execution(root))
+    earlier = _earlier(root, meta)
+    return eta(state, now, hank=_hank_of(meta), earlier=earlier, is_running=is_running)
 
 
 def _run_of(state: State, given: str) -> RunId:
@@ -165,47 +161,29 @@ def _earlier(root: Path, meta: ExecutionMeta | None) -> Durations:
     if meta is None or (meta.hank_path is None and meta.hank_hash is None):
         return NO_DURATIONS
 
-    same = (place for place in _newest_first(root) if _runs_same_hank(place, meta))
-    states = (saved_state(Layout.of_execution(place)) for place in same)
+    others = map(Layout.of_execution, _others(root))
+    states = (saved_state(other) for other in others if _runs_same_hank(other, meta))
     return durations_in(islice(filter(None, states), MOST_EARLIER))
 
 
-def _newest_first(root: Path) -> list[Path]:
-    """Return the executions that may be earlier ones, the last changed first."""
+def _others(root: Path) -> list[Path]:
+    """Return the executions that may be earlier ones, the last saved first."""
     own = root.resolve()
-    folders = {executions_root().resolve(), own.parent}
-    places = {place for folder in folders for place in _executions_in(folder)} - {own}
-    found = [(saved, place) for place in places if (saved := _last_saved(place)) is not None]
-    return [place for _, place in sorted(found, reverse=True)[:MOST_EXAMINED]]
+    saved: dict[Path, float] = {}
+    for folder in (executions_root().resolve(), own.parent):
+        with suppress(OSError):  # Its contents may not be listed.
+            for place in executions_in(folder):
+                with suppress(OSError):  # Nothing was ever saved there.
+                    saved[place] = Layout.of_execution(place).state.stat().st_mtime
+
+    saved.pop(own, None)
+    return sorted(saved, key=lambda place: saved[place], reverse=True)[:MOST_EXAMINED]
 
 
-def _executions_in(folder: Path) -> list[Path]:
-    try:
-        return executions_in(folder)
-    except OSError:
-        return []  # Its contents may not be listed.
-
-
-def _last_saved(place: Path) -> float | None:
-    """Return when the state of an execution was last saved; None if it never was."""
-    try:
-        return Layout.of_execution(place).state.stat().st_mtime
-    except OSError:
-        return None
-
-
-def _runs_same_hank(place: Path, meta: ExecutionMeta) -> bool:
-    other = _meta_of(place)
+def _runs_same_hank(layout: Layout, meta: ExecutionMeta) -> bool:
+    other = known_meta(layout)
     if other is None:
         return False
 
     is_same_file = meta.hank_path is not None and other.hank_path == meta.hank_path
     return is_same_file or (bool(meta.hank_hash) and other.hank_hash == meta.hank_hash)
-
-
-def _meta_of(place: Path) -> ExecutionMeta | None:
-    """Return the metadata of an execution; None if there is none, or it is damaged."""
-    try:
-        return read_meta(Layout.of_execution(place))
-    except (OSError, Stop):
-        return None

@@ -19,7 +19,6 @@ from typing import Literal
 import click
 
 from hankweave_protocol import instants
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions, short_ids
@@ -225,21 +224,14 @@ def _folders_in(root: Path) -> list[Path]:
     return list(root.iterdir()) if root.is_dir() else []
 
 
-def _meta_of(path: Path) -> ExecutionMeta | None:
-    try:
-        return data_source.read_meta(Layout.of_execution(path))
-    except (OSError, Stop):
-        return None
-
-
 def _is_attempt(path: Path) -> bool:
-    meta = _meta_of(path)
+    meta = data_source.known_meta(Layout.of_execution(path))
     return meta is not None and meta.attempt is not None
 
 
 def _last_used(path: Path) -> tuple[str, bool]:
     """Return when an execution was last served; a branch never served follows its original."""
-    meta = _meta_of(path)
+    meta = data_source.known_meta(Layout.of_execution(path))
     if meta is None:
         return instants.to_text(instants.from_epoch(path.stat().st_mtime)), False
 

@@ -99,12 +99,9 @@ def _short(data_hash: str | None) -> str:
 
 
 def _hash_in(execution: Path) -> str | None:
-    try:
-        meta = read_meta(Layout.of_execution(execution))
-    except (OSError, Stop):
-        return None  # It could not be resumed; opening it by name reports the reason.
-
-    # A branch is resumed by its name: the same data means the execution it was made from.
+    # One with damage could not be resumed; opening it by name reports the reason. A branch is
+    # resumed by its name: the same data means the execution it was made from.
+    meta = known_meta(Layout.of_execution(execution))
     return None if meta is None or meta.origin is not None else meta.data_hash
 
 
@@ -288,6 +285,14 @@ def inherit(original: Layout, layout: Layout) -> None:
 def read_meta(layout: Layout) -> ExecutionMeta | None:
     """Read execution-meta.json (seed 001); return None if there is none. Raise Stop for damage."""
     return read_meta_in(layout.state_directory)
+
+
+def known_meta(layout: Layout) -> ExecutionMeta | None:
+    """Return the metadata; None if there is none, or if it is damaged or cannot be read."""
+    try:
+        return read_meta(layout)
+    except (OSError, Stop):
+        return None
 
 
 def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
