@@ -195,7 +195,7 @@ def test_the_commit_is_what_is_reported_where_it_takes_priority(left: Path) -> N
     sha = json.loads(hankweave("history", "-e", str(left), "--json").stdout)[1]["commitHash"]
     words = ("rollback", "--to-step", "7", "--to-commit", sha[:7], "-y", "-e", str(left))
     done = hankweave(*words)
-    assert f"({sha[:12]}, " in done.stdout
+    assert f"Back at {sha[:12]} · " in done.stdout
     assert "tep 7" not in done.stdout
     assert root_of(left) == BACK
     hankweave("rollback", "--to-step", "x", "--codon", "one", "-e", str(left), code=2)

@@ -13,6 +13,7 @@ says about the rest depends on the lines around it, so the rest decides what lib
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pygit2
@@ -96,24 +97,32 @@ def _without_common_end(old: bytes, new: bytes) -> tuple[bytes, bytes]:
 
     Of several equal lines, it decides which one counts as added.
     """
-    low, high = 0, min(len(old), len(new)) // _COMMON_BLOCK
+    olds, news = len(old), len(new)
+
+    def is_same(low: int, high: int) -> bool:
+        start, end = high * _COMMON_BLOCK, low * _COMMON_BLOCK
+        return old[olds - start : olds - end] == new[news - start : news - end]
+
+    common = _most(min(olds, news) // _COMMON_BLOCK, is_same) * _COMMON_BLOCK
+    newline = old.find(b"\n", olds - common)
+    cut = olds - newline - 1 if common and newline >= 0 else 0
+    return old[: olds - cut], new[: news - cut]
+
+
+def _most(limit: int, is_same: Callable[[int, int], bool]) -> int:
+    """Return the largest number, up to a limit, below which everything is the same.
+
+    `is_same` compares what lies between two numbers; the lower one is known to be small enough.
+    """
+    low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        if _end(old, low, middle) == _end(new, low, middle):
+        if is_same(low, middle):
             low = middle
         else:
             high = middle - 1
 
-    common = low * _COMMON_BLOCK
-    newline = old.find(b"\n", len(old) - common)
-    cut = len(old) - newline - 1 if common and newline >= 0 else 0
-    return old[: len(old) - cut], new[: len(new) - cut]
-
-
-def _end(content: bytes, low: int, high: int) -> bytes:
-    """Return a part of a content, counted in blocks from its end."""
-    size = len(content)
-    return content[size - high * _COMMON_BLOCK : size - low * _COMMON_BLOCK]
+    return low
 
 
 def without_common_lines(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
@@ -128,28 +137,17 @@ def without_common_lines(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
 
 def _common_start(old: bytes, new: bytes) -> int:
     """Return how many bytes the first lines have that are the same in both."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-
-    return old.rfind(b"\n", 0, low) + 1
+    same = _most(min(len(old), len(new)), lambda low, high: old[low:high] == new[low:high])
+    return old.rfind(b"\n", 0, same) + 1
 
 
 def _common_end(old: bytes, new: bytes, top: int) -> int:
     """Return how many bytes the last lines have that are the same in both, below the top."""
     olds, news = len(old), len(new)
-    low, high = 0, min(olds, news) - top
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[olds - middle : olds - low] == new[news - middle : news - low]:
-            low = middle
-        else:
-            high = middle - 1
-
+    low = _most(
+        min(olds, news) - top,
+        lambda low, high: old[olds - high : olds - low] == new[news - high : news - low],
+    )
     if _begins_line(old, olds - low) and _begins_line(new, news - low):
         return low
 

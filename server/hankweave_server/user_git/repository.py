@@ -20,6 +20,7 @@ from hankweave_server.user_git.errors import (
     NotARepository,
     RepositoryBusy,
     UnsupportedRepository,
+    WorkspaceMissing,
 )
 
 FEW = 64
@@ -67,7 +68,12 @@ class GitRepository:
     """An open repository with a work tree."""
 
     def __init__(self, workspace: Path) -> None:
-        """Open a repository; raise NotARepository or UnsupportedRepository if it is unusable."""
+        """Open a repository; raise CheckpointError if there is none that can be used."""
+        if not workspace.is_dir():
+            raise WorkspaceMissing(
+                f"There is no folder {workspace}.", "Name the folder to work in."
+            )
+
         found = git_folder_of(workspace)
         if found is None:
             raise NotARepository(
@@ -211,17 +217,17 @@ class GitRepository:
     def head(self) -> Head:
         """Return the target of HEAD; a branch may itself be a symbolic ref."""
         with _libgit2_errors():
-            branch, reference = None, self._repo.references["HEAD"]
+            branch: str | None = None
+            name = "HEAD"
             for _ in range(SYMBOLIC_LINKS):
-                if not isinstance(reference.target, str):
-                    return Head(branch, str(reference.target))
-
-                branch = reference.target
-                found = self._repo.references.get(branch)
+                found = self._repo.references.get(name)
                 if found is None:
                     return Head(branch, None)
 
-                reference = found
+                if not isinstance(found.target, str):
+                    return Head(branch, str(found.target))
+
+                branch = name = found.target
 
         raise UnsupportedRepository("HEAD is an endless chain of symbolic references.")
 
@@ -234,14 +240,12 @@ class GitRepository:
         with _libgit2_errors():
             # libgit2 compares the value read here when it writes.
             reference = self._repo.references.get(name)
+            standing = None if reference is None else str(reference.target)
+            if self.head() != head or standing != head.sha:
+                raise RepositoryBusy(
+                    "Another program has moved the branch in the meantime.", "Try again."
+                )
 
-        standing = None if reference is None else str(reference.target)
-        if self.head() != head or standing != head.sha:
-            raise RepositoryBusy(
-                "Another program has moved the branch in the meantime.", "Try again."
-            )
-
-        with _libgit2_errors():
             self._repo.set_ident(*who)
             if reference is None:
                 if sha is not None:

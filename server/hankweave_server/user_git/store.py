@@ -46,8 +46,8 @@ from hankweave_server.user_git.errors import (
     UnknownCheckpoint,
 )
 from hankweave_server.user_git.index_file import GITLINK
-from hankweave_server.user_git.intents import Intent, UndoRecord
-from hankweave_server.user_git.repository import Commit
+from hankweave_server.user_git.intents import Intent, UndoNotes, UndoRecord
+from hankweave_server.user_git.repository import Commit, GitRepository
 from hankweave_server.user_git.restore import begin, changes_between, move, unusual_permissions
 from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
 from hankweave_server.user_git.workspace import (
@@ -358,11 +358,12 @@ class WorkspaceGit:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the locks, after finishing an interrupted move."""
-        with opened(self._root) as place:
-            common_dir, git_dir, notes = place.repo.common_dir, place.repo.git_dir, place.notes
+        with contextlib.closing(GitRepository(self._root)) as repo:
+            common_dir, git_dir = repo.common_dir, repo.git_dir
 
         with alone(common_dir), index_held(git_dir), gc_held_off(common_dir):
-            if notes.has_intent():  # Checked under the lock: its former holder may have died.
+            # Checked under the lock: its former holder may have died.
+            if UndoNotes(git_dir).has_intent():
                 self._finish_interrupted()
 
             yield

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hankweave_server.git.trees import EXECUTABLE, REGULAR, Entry
 from hankweave_server.user_git.capture import WorkspaceCapture, WorkspaceCaptured
-from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository, WorkspaceMissing
+from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository
 from hankweave_server.user_git.ignore_rules import Ignoring
 from hankweave_server.user_git.index_file import FOLDER, read_index
 from hankweave_server.user_git.intents import UndoNotes
@@ -167,18 +167,10 @@ class OpenWorkspace:
 @contextlib.contextmanager
 def opened(root: Path) -> Iterator[OpenWorkspace]:
     """Open a workspace; raise CheckpointError if that is not possible."""
-    if not root.is_dir():
-        raise WorkspaceMissing(f"There is no folder {root}.", "Name the folder to work in.")
-
-    repo = GitRepository(root)
-    try:
-        found = OpenWorkspace(root, repo)
-        try:
-            yield found
-        finally:
-            found.descent.close()
-    finally:
-        repo.close()
+    with contextlib.closing(GitRepository(root)) as repo:
+        place = OpenWorkspace(root, repo)
+        with contextlib.closing(place.descent):
+            yield place
 
 
 def _place_of(root: Path, repo: GitRepository) -> bytes:
