@@ -16,6 +16,7 @@ from hankweave_protocol.hank import (
     ScriptedAgentSpec,
 )
 from hankweave_server.domain.model_routes import Route, known_as, routes_of
+from hankweave_server.hank.problems import did_you_mean
 
 BY_NAME: Mapping[str, AgentSpec] = {
     "claude": ClaudeAgentSpec(),
@@ -26,6 +27,15 @@ BY_NAME: Mapping[str, AgentSpec] = {
     "scripted": ScriptedAgentSpec(),
 }
 """Agents that the command line can name, for every codon (`--agent`)."""
+
+
+def fault_of_name(name: str) -> tuple[str, str] | None:
+    """Return a message and a hint if no agent has this name."""
+    if name in BY_NAME:
+        return None
+
+    hint = did_you_mean(name, BY_NAME) or f"Known agents: {', '.join(sorted(BY_NAME))}."
+    return f"There is no agent {name!r}.", hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from hankweave_protocol.attempts import SCORE_CODON, Attempt
 from hankweave_protocol.hank import AgentSpec, Variant
 from hankweave_server.domain.exploration.attempts import attempt_hank, attempt_hash
-from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.agents import BY_NAME, fault_of_name
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve
 
 
@@ -22,13 +21,10 @@ def agent_of(variant: Variant) -> AgentSpec | None:
     if not isinstance(variant.agent, str):
         return variant.agent
 
-    known = BY_NAME.get(variant.agent)
-    if known is None:
-        names = ", ".join(sorted(BY_NAME))
-        near = did_you_mean(variant.agent, BY_NAME) or f"Known agents: {names}."
-        raise VariantInvalid(f"There is no agent {variant.agent!r}. {near}")
+    if (fault := fault_of_name(variant.agent)) is not None:
+        raise VariantInvalid(" ".join(fault))
 
-    return known
+    return BY_NAME[variant.agent]
 
 
 def attempted(loaded: LoadedHank, attempt: Attempt) -> LoadedHank:

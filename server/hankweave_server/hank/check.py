@@ -20,7 +20,7 @@ from hankweave_server.domain.model_names import spelling_of
 from hankweave_server.domain.permission_patterns import MalformedPattern
 from hankweave_server.domain.permissions import NEVER_ASK
 from hankweave_server.hank import codon_checks, references
-from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.agents import fault_of_name
 from hankweave_server.hank.codon_checks import of_sentinels
 from hankweave_server.hank.problems import Finding, did_you_mean, path_text
 from hankweave_server.hank.prompts import cleaned
@@ -148,18 +148,13 @@ def _of_prompt(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
         yield Finding((*codon.path, "promptText"), "The prompt is empty.")
 
 
-def system_prompt(file: str, text: str) -> dict[str, Rule]:
-    """Return the rules of a pair of fields that exclude each other."""
-
-    def of_file(owner: JsonNode, ctx: HankContext) -> Iterator[Finding]:
-        yield from of_prompt_files(owner, file, ctx)
-
-    def of_text(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
-        if owner.raw.get(file) is not None and owner.raw[text] is not None:
-            message = f"{file!r} and {text!r} cannot be used together."
-            yield Finding((*owner.path, text), message, "Keep only one of them.")
-
-    return {file: of_file, text: of_text}
+def _of_system_prompt(owner: JsonNode, key: str, ctx: HankContext) -> Iterator[Finding]:
+    """Check a file and a text that exclude each other."""
+    file, text = f"{key}File", f"{key}Text"
+    yield from of_prompt_files(owner, file, ctx)
+    if owner.raw.get(file) is not None and owner.raw.get(text) is not None:
+        message = f"{file!r} and {text!r} cannot be used together."
+        yield Finding((*owner.path, text), message, "Keep only one of them.")
 
 
 ID_BYTES = 200
@@ -194,6 +189,7 @@ def findings(raw: Any, ctx: HankContext) -> Iterator[Finding]:
     root = JsonNode(raw, ())
     steps = steps_of(root)
     yield from by_rules(root, _OF_ROOT, ctx)
+    yield from _of_system_prompt(root, "globalSystemPrompt", ctx)
     yield from _of_names(steps)
     yield from codon_checks.continuation_findings(root, steps, ctx.model_override)
     yield from budget_findings(root, steps)
@@ -205,6 +201,7 @@ def findings(raw: Any, ctx: HankContext) -> Iterator[Finding]:
         for codon in codons_of(step):
             yield from by_rules(codon, _OF_CODON, ctx)
             yield from _of_prompt(codon, ctx)
+            yield from _of_system_prompt(codon, "appendSystemPrompt", ctx)
 
 
 # --- names and order ----------------------------------------------------------------------------
@@ -329,14 +326,12 @@ def _of_archives(step: JsonNode, _: HankContext) -> Iterator[Finding]:
     yield from faults(step, "archiveOnSuccess", references.fault_of_target)
 
 
-def _patterns(key: str) -> Rule:
-    def rule(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
-        for text, path in texts(codon, key):
-            fault = references.fault_of_pattern(text) or ctx.fault_of_pattern(text)
-            if fault is not None:
-                yield Finding(path, fault)
+def _of_tracked(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
+    def fault_of(text: str) -> str | None:
+        return references.fault_of_pattern(text) or ctx.fault_of_pattern(text)
 
-    return rule
+    for key in ("checkpointedFiles", "trackedFiles"):
+        yield from faults(codon, key, fault_of)
 
 
 def _of_env(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -384,7 +379,6 @@ def _of_overrides(root: JsonNode, ctx: HankContext) -> Iterator[Finding]:
 _OF_ROOT: dict[str, Rule] = {
     "requirements": _of_requirements,
     "overrides": _of_overrides,
-    **system_prompt("globalSystemPromptFile", "globalSystemPromptText"),
 }
 
 _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
@@ -400,19 +394,17 @@ def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
             yield Finding(variant.path, "promptText and promptFile exclude each other.")
 
         name = variant.raw.get("agent")
-        if isinstance(name, str) and name not in BY_NAME:
-            names = ", ".join(sorted(BY_NAME))
-            message = f"There is no agent {name!r}; known agents: {names}."
-            yield Finding((*variant.path, "agent"), message, did_you_mean(name, BY_NAME))
+        fault = fault_of_name(name) if isinstance(name, str) else None
+        if fault is not None:
+            yield Finding((*variant.path, "agent"), *fault)
 
 
 _OF_CODON: dict[str, Rule] = {
     "id": _of_id,
     "model": lambda codon, _: _not_blank(codon, "model"),
-    **system_prompt("appendSystemPromptFile", "appendSystemPromptText"),
     "rigSetup": _of_rig,
-    "checkpointedFiles": _patterns("checkpointedFiles"),
-    "trackedFiles": _patterns("trackedFiles"),
+    "checkpointedFiles": _of_tracked,
+    "trackedFiles": _of_tracked,
     "env": _of_env,
     "outputFiles": _of_outputs,
     "sentinels": of_sentinels,

@@ -205,15 +205,13 @@ def continuation_findings(
 
 def _in_loop(loop: JsonNode, same: _SameModel) -> Iterator[Finding]:
     codons = list(codons_of(loop))
-    if _ends_when_full(loop):
-        for codon in codons:
-            if codon.raw.get("continuationMode") == "fresh":
-                yield Finding(
-                    (*codon.path, "continuationMode"),
-                    "A loop that ends with 'contextExceeded' never ends if a codon is 'fresh': the "
-                    "codon's context is empty in each iteration.",
-                    f"Use {CONTINUE!r}, or end the loop with 'iterationLimit'.",
-                )
+    for codon in codons if _ends_when_full(loop) else ():
+        if codon.raw.get("continuationMode") == "fresh":
+            message = "A loop that ends with 'contextExceeded' never ends if a codon is 'fresh'"
+            hint = f"Use {CONTINUE!r}, or end the loop with 'iterationLimit'."
+            yield _at_mode(
+                codon, f"{message}: the codon's context is empty in each iteration.", hint
+            )
 
     for before, codon in pairwise(codons):
         if codon.raw.get("continuationMode") == CONTINUE:
@@ -222,39 +220,32 @@ def _in_loop(loop: JsonNode, same: _SameModel) -> Iterator[Finding]:
 
 def _after(before: JsonNode, codon: JsonNode, same: _SameModel) -> Iterator[Finding]:
     """Check a top-level codon that continues the step before it."""
-    place = (*codon.path, "continuationMode")
     last = next(reversed(list(codons_of(before))), None)
     if is_loop(before) and _ends_when_full(before):
         message = f"The loop {before.raw.get('id')!r} ends with a full context"
     elif last is not None and last.raw.get("exhaustWithPrompt"):
         message = f"The codon {last.raw.get('id')!r} uses 'exhaustWithPrompt' and fills its context"
-    elif last is not None:
-        yield from _across_models(last, codon, same)
-        return
     else:
+        yield from () if last is None else _across_models(last, codon, same)
         return
 
-    yield Finding(place, f"{message}: there is no conversation to continue.", _USE_FRESH)
+    yield _at_mode(codon, f"{message}: there is no conversation to continue.", _USE_FRESH)
 
 
 def _across_models(before: JsonNode, codon: JsonNode, same: _SameModel) -> Iterator[Finding]:
     earlier, model = before.raw.get("model"), codon.raw.get("model")
-    if isinstance(earlier, str) and isinstance(model, str) and not same(earlier, model):
-        yield Finding(
-            (*codon.path, "continuationMode"),
-            f"{model!r} cannot continue the conversation of {before.raw.get('id')!r}, which "
-            f"uses {earlier!r}.",
-            "Use 'fresh', or the same model for both.",
-        )
-        return
-
     one, other = _agent_type(before), _agent_type(codon)
-    if one is not None and other is not None and one != other:
-        yield Finding(
-            (*codon.path, "continuationMode"),
-            f"The agent {other!r} cannot continue a conversation of {one!r}.",
-            "Use 'fresh', or the same agent for both.",
-        )
+    if isinstance(earlier, str) and isinstance(model, str) and not same(earlier, model):
+        message = f"{model!r} cannot continue the conversation of {before.raw.get('id')!r}"
+        hint = "Use 'fresh', or the same model for both."
+        yield _at_mode(codon, f"{message}, which uses {earlier!r}.", hint)
+    elif one is not None and other is not None and one != other:
+        message = f"The agent {other!r} cannot continue a conversation of {one!r}."
+        yield _at_mode(codon, message, "Use 'fresh', or the same agent for both.")
+
+
+def _at_mode(codon: JsonNode, message: str, hint: str) -> Finding:
+    return Finding((*codon.path, "continuationMode"), message, hint)
 
 
 def _ends_when_full(loop: JsonNode) -> bool:

@@ -43,7 +43,7 @@ from hankweave_protocol.events import (
     ServerStopping,
     StateTransition,
 )
-from hankweave_protocol.hank import CommandAgentSpec
+from hankweave_protocol.hank import CommandAgentSpec, ScriptedAgentSpec
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
@@ -61,7 +61,7 @@ from hankweave_server.domain.step_results import (
     result_of,
 )
 from hankweave_server.errors import ExitCode
-from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep, ScriptedAgentSettings
+from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep
 from hankweave_server.ledger.writer import Published
 from hankweave_server.local.reader import on_files
 from hankweave_server.paths import Layout
@@ -330,7 +330,7 @@ class Telling:
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
     """Return the agent of a step, and the model if the agent takes one."""
-    takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgentSettings)
+    takes_a_model = not isinstance(step.agent, CommandAgentSpec | ScriptedAgentSpec)
     return f"{step.keys.agent}, {meant.model_of(step)}" if takes_a_model else step.keys.agent
 
 

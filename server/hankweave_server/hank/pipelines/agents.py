@@ -5,14 +5,15 @@ An agent of the block may have any type that a hank supports, with its settings.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from hankweave_protocol.hank import Permissions, ScriptedAgentSpec
+from hankweave_protocol.hank import AgentSpec, Permissions, ScriptedAgentSpec
 from hankweave_server.domain.permissions import NEVER_ASK, can_ask, can_refuse
 from hankweave_server.hank import check
 from hankweave_server.hank.agents import BY_NAME
-from hankweave_server.hank.pipelines.model import AgentChoice, PlacedStep, ScriptedAgentSettings
+from hankweave_server.hank.pipelines.model import PlacedStep
 from hankweave_server.hank.pipelines.shapes import AGENT, ScriptedKeys, value_of
 from hankweave_server.hank.problems import COMMAND_LINE, Finding, JsonPath, did_you_mean
 from hankweave_server.hank.prompts import HankFiles
@@ -22,11 +23,6 @@ BUILD = "build"
 BUILDERS = (BUILD, "plan", "review", "resume")
 """Architect's own agents; here all are run by the same program."""
 
-_BUILT_IN: Mapping[str, AgentChoice] = {
-    name: ScriptedAgentSettings() if isinstance(spec, ScriptedAgentSpec) else spec
-    for name, spec in BY_NAME.items()
-}
-
 
 class Agents:
     """The agents that a step can name.
@@ -35,12 +31,12 @@ class Agents:
     agent, for steps that do not name one.
     """
 
-    def __init__(self, named: Mapping[str, AgentChoice], chosen: str | None = None) -> None:
+    def __init__(self, named: Mapping[str, AgentSpec], chosen: str | None = None) -> None:
         self._named = named
-        self._known = {**_BUILT_IN, **named}
+        self._known = {**BY_NAME, **named}
         self._chosen = chosen
 
-    def of(self, name: str) -> AgentChoice | None:
+    def of(self, name: str) -> AgentSpec | None:
         """Return an agent; None for the default one, and for an unknown one."""
         if name in self._known and name != BUILD:
             return self._known[name]
@@ -63,15 +59,20 @@ class Agents:
             yield Finding(path, f"{option}There is no agent {name!r}.", hint)
 
 
-def agents_of(owner: JsonNode, files: HankFiles, findings: list[Finding]) -> dict[str, AgentChoice]:
-    """Read an `agents` block; scripts are read below the directory of its file."""
-    found: dict[str, AgentChoice] = {}
+def agents_of(
+    owner: JsonNode, files: HankFiles, findings: list[Finding], scripts: dict[str, bytes]
+) -> dict[str, AgentSpec]:
+    """Read an `agents` block; scripts are read below the directory of its file.
+
+    `scripts` gets them, by their paths in a compiled hank.
+    """
+    found: dict[str, AgentSpec] = {}
     for name, raw in object_at(owner, "agents").raw.items():
         choice = value_of(raw, AGENT)
         path = (*owner.path, "agents", name)
         if isinstance(choice, ScriptedKeys):
             try:
-                found[name] = _scripted(choice.script, files)
+                found[name] = _scripted(choice.script, files, scripts)
             except _ScriptFault as fault:
                 findings.append(Finding((*path, "script"), *fault.args))
         elif choice is not None:
@@ -85,9 +86,9 @@ class _ScriptFault(Exception):
     """A script cannot be used; its arguments are a message and a hint."""
 
 
-def _scripted(script: object, files: HankFiles) -> ScriptedAgentSettings:
+def _scripted(script: object, files: HankFiles, scripts: dict[str, bytes]) -> ScriptedAgentSpec:
     if script is None:
-        return ScriptedAgentSettings()
+        return ScriptedAgentSpec()
 
     if isinstance(script, str):
         script = _script_in(script, files)
@@ -99,11 +100,14 @@ def _scripted(script: object, files: HankFiles) -> ScriptedAgentSettings:
         raise _ScriptFault("A script is a mapping with a list of 'steps'.", hint)
 
     try:
-        text = json.dumps(script, ensure_ascii=True, allow_nan=False, indent=2)
+        text = json.dumps(script, ensure_ascii=True, allow_nan=False, indent=2).encode() + b"\n"
     except (ValueError, RecursionError) as error:
         raise _ScriptFault(f"The script cannot be written: {error}.") from None
 
-    return ScriptedAgentSettings(text.encode() + b"\n")
+    # Named by its content, so that agents with the same script share it.
+    reference = f"scripts/{hashlib.sha256(text).hexdigest()[:16]}.json"
+    scripts[reference] = text
+    return ScriptedAgentSpec(script=reference)
 
 
 def _script_in(reference: str, files: HankFiles) -> object:
@@ -130,10 +134,7 @@ def not_asking(
     """Yield permissions of agents that never ask for them, or that may not ask."""
     for step, path in steps:
         agent, permissions = step.agent, step.keys.permissions or common
-        if agent is None or isinstance(agent, ScriptedAgentSettings):
-            continue
-
-        if permissions is not None and can_refuse(permissions):
+        if agent is not None and permissions is not None and can_refuse(permissions):
             if is_certain and isinstance(agent, NEVER_ASK):
                 yield Finding((*path, "agent"), _NEVER, _HINT)
             elif not is_certain and not can_ask(agent):

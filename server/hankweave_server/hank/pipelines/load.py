@@ -9,11 +9,10 @@ Loading returns a Pipeline or raises all of its problems. Compiling writes the h
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
 
@@ -39,12 +38,10 @@ from hankweave_server.hank.pipelines.model import (
     DEFAULT_EVERY_N_STEPS,
     DEFAULT_MODEL,
     DEFAULT_VERSION,
-    AgentChoice,
     CheckpointSettings,
     Pipeline,
     PipelineStep,
     PlacedStep,
-    ScriptedAgentSettings,
 )
 from hankweave_server.hank.pipelines.shapes import (
     CheckpointKeys,
@@ -74,8 +71,9 @@ class Config:
     """The settings of a configuration for every pipeline."""
 
     checkpoints: CheckpointKeys = field(default_factory=CheckpointKeys)
-    agents: Mapping[str, AgentChoice] = field(default_factory=dict)
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
     model: str | None = None
+    scripts: Mapping[str, bytes] = field(default_factory=dict)
     warnings: tuple[HankProblem, ...] = ()
 
 
@@ -84,7 +82,8 @@ def read_config(path: Path) -> Config:
     file, root = _read(path, ConfigKeys, "A configuration is a mapping of blocks.")
     keys = readable(root.raw, ConfigKeys)
     findings = list(shapes.findings(file, ConfigKeys))
-    agents = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings)
+    scripts: dict[str, bytes] = {}
+    agents = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings, scripts)
     ignored = [f"llm.{key}" for key in object_at(root, "llm").raw if key != "model"]
     for key in root.raw.keys() - set(ConfigKeys.__struct_fields__):
         near = did_you_mean(key, ConfigKeys.__struct_fields__)
@@ -98,7 +97,7 @@ def read_config(path: Path) -> Config:
 
     message = f"{path.name} has keys that pipelines ignore: {', '.join(sorted(ignored))}."
     warnings = (HankProblem("$", None, None, message),) if ignored else ()
-    return Config(keys.checkpoints, agents, keys.llm.model, warnings)
+    return Config(keys.checkpoints, agents, keys.llm.model, scripts, warnings)
 
 
 def _read(path: Path, keys: type[msgspec.Struct], rule: str) -> tuple[yaml_text.YamlFile, JsonNode]:
@@ -134,7 +133,8 @@ def load_pipeline(
     given = dict(variables or {})
     keys = readable(root.raw, PipelineKeys)
     findings = list(shapes.findings(file, PipelineKeys))
-    own = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings)
+    scripts = dict(settled.scripts)
+    own = agents_of(root, HankFiles(path.absolute().parent.resolve()), findings, scripts)
     agents = Agents({**settled.agents, **own}, agent)
     placed = steps_of(root, agents, findings)
     steps = tuple(step for step, _ in placed)
@@ -167,6 +167,7 @@ def load_pipeline(
         checkpoints=_settings(keys.checkpoints, settled.checkpoints),
         model=settled.model or DEFAULT_MODEL,
         permissions=keys.permissions,
+        scripts=scripts,
         warnings=(*settled.warnings, *problems(warned, file.places)),
     )
 
@@ -203,9 +204,6 @@ def _used_by(step: PipelineStep) -> frozenset[str]:
     return names if step.condition is None else names | parse(step.condition).names
 
 
-_SCRIPTS = "scripts"
-
-
 def compile_pipeline(pipeline: Pipeline) -> Hank:
     """Return the hank; each step is a codon of the same name with a session of its own."""
     checkpoints = pipeline.checkpoints
@@ -235,10 +233,11 @@ def write_compiled(pipeline: Pipeline, folder: Path) -> Path:
     The hank is written last: after a crash, either the old one or the new one is complete.
     """
     make_private_directory(folder)
-    for script in pipeline.scripts():
-        file = folder / _script_reference(script)
-        make_private_directory(file.parent)
-        replace_durably(file, script)
+    for step in pipeline.steps:
+        if isinstance(step.agent, ScriptedAgentSpec) and step.agent.script is not None:
+            file = folder / step.agent.script
+            make_private_directory(file.parent)
+            replace_durably(file, pipeline.scripts[step.agent.script])
 
     path = folder / HANK_FILE
     replace_durably(path, written(compile_pipeline(pipeline)))
@@ -255,9 +254,9 @@ def _codon(step: PipelineStep, model: str) -> Codon:
         prompt_text=step.keys.prompt,
         append_system_prompt_text=step.keys.system_prompt,
         env=dict(step.keys.env),
-        on_failure=_policy(step.keys.on_failure),
+        on_failure=_POLICIES[step.keys.on_failure],
         retry_config=None if attempts is None else RetryConfig(max_attempts=attempts),
-        agent=None if step.agent is None else _spec(step.agent),
+        agent=step.agent,
         timeout_seconds=step.keys.timeout,
         condition=step.condition,
         checks=step.checks,
@@ -267,30 +266,11 @@ def _codon(step: PipelineStep, model: str) -> Codon:
     )
 
 
-def _policy(on_failure: OnFailure) -> Literal["abort", "retry", "ignore"]:
-    match on_failure:
-        case "stop":
-            return "abort"
-        case "retry":
-            return "retry"
-        case "continue":
-            return "ignore"
-        case _:
-            assert_never(on_failure)
-
-
-def _spec(agent: AgentChoice) -> AgentSpec:
-    match agent:
-        case ScriptedAgentSettings(script=script):
-            reference = None if script is None else _script_reference(script)
-            return ScriptedAgentSpec(script=reference)
-        case _:
-            return agent
-
-
-def _script_reference(script: bytes) -> str:
-    """Name a script by its content, so that agents with the same script share it."""
-    return f"{_SCRIPTS}/{hashlib.sha256(script).hexdigest()[:16]}.json"
+_POLICIES: Mapping[OnFailure, Literal["abort", "retry", "ignore"]] = {
+    "stop": "abort",
+    "retry": "retry",
+    "continue": "ignore",
+}
 
 
 _PROMPT_SHOWN = 80
@@ -373,15 +353,10 @@ def _headline(pipeline: Pipeline, step: PipelineStep) -> str:
     if step.keys.checkpoint:
         parts.append("[checkpoint]")
 
-    match step.keys.on_failure:
-        case "retry":
-            most = step.keys.attempts
-            times = "" if most is None else f", {counted(most, 'attempt')}"
-            parts.append(f"(on failure: retry{times})")
-        case "continue":
-            parts.append("(on failure: continue)")
-        case "stop":
-            pass
+    if step.keys.on_failure != "stop":
+        most = step.keys.attempts
+        times = "" if most is None else f", {counted(most, 'attempt')}"
+        parts.append(f"(on failure: {step.keys.on_failure}{times})")
 
     return " ".join(parts)
 

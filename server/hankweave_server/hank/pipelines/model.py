@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from hankweave_protocol.hank import (
-    AcpAgentSpec,
-    Check,
-    ClaudeAgentSpec,
-    CodexAgentSpec,
-    CommandAgentSpec,
-    Permissions,
-)
+from hankweave_protocol.hank import AgentSpec, Check, Permissions
 from hankweave_server.hank.pipelines.shapes import Repository, StepKeys
 from hankweave_server.hank.problems import HankProblem, JsonPath
 
@@ -24,19 +17,6 @@ CHECKPOINT_PREFIX = "architect:checkpoint"
 DEFAULT_MODEL = "sonnet"
 DEFAULT_VERSION = "1.0.0"
 DEFAULT_EVERY_N_STEPS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedAgentSettings:
-    """The deterministic agent, with the script that was read for it."""
-
-    script: bytes | None = None
-    """JSON; if None, the prompt is the script, or else the agent has a default one."""
-
-
-AgentChoice: TypeAlias = (
-    ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec | CommandAgentSpec | ScriptedAgentSettings
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +35,7 @@ class PipelineStep:
 
     keys: StepKeys
     name: str
-    agent: AgentChoice | None
+    agent: AgentSpec | None
     """None: the command line's agent, else `claude`."""
     condition: str | None
     output_var: str | None
@@ -82,14 +62,10 @@ class Pipeline:
     """The model of steps that name none."""
     permissions: Permissions | None = None
     """The permissions of steps that have none."""
+    scripts: Mapping[str, bytes] = field(default_factory=dict)
+    """The scripts of scripted agents, by their paths in the compiled hank."""
     warnings: tuple[HankProblem, ...] = ()
     """Findings about parts that are valid but probably not intended."""
 
     def model_of(self, step: PipelineStep) -> str:
         return step.keys.model or self.model
-
-    def scripts(self) -> Iterator[bytes]:
-        """Yield the script of each scripted agent."""
-        for step in self.steps:
-            if isinstance(step.agent, ScriptedAgentSettings) and step.agent.script is not None:
-                yield step.agent.script

@@ -53,6 +53,7 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
     (r"expected ',' or '([]}])'.+", r"a bracket is not closed: ',' or '\1' is missing here", None),
     ("expected '<document start>'.+", "there is text after the end of the value", _INDENT),
     ("did not find .+|expected the node content, .+", "a value is missing", None),
+    ("but found another document", "a second document begins here", "Write one in each file."),
     ("found undefined alias '(.+)'", r"the alias *\1 has no anchor &\1 above it", None),
 )
 """Patterns of PyYAML's messages; for each a sentence, and a hint on how to fix it."""
@@ -60,9 +61,6 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
 
 def in_plain_words(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
     """Return the error, as a sentence without its full stop, and a hint on how to fix it."""
-    if isinstance(error, yaml.composer.ComposerError) and "single document" in str(error.context):
-        return "a second document begins here, but a file contains one pipeline only", None
-
     problem = (error.problem or "").rstrip(".")
     for pattern, sentence, suggestion in _PLAIN:
         found = re.fullmatch(pattern, problem)
