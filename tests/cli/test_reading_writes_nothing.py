@@ -174,7 +174,7 @@ def test_a_preview_of_a_merge_is_that_of_a_server(
 def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
     left: Path, named: dict[str, str]
 ) -> None:
-    """The server is not asked: it takes no checkpoint, and its journal stays as it was."""
+    """Neither the command nor a client that asks the server: it merges in a copy of the store."""
     layout, mine = Layout.of_execution(left), left / "agentRoot" / "b.txt"
     mine.unlink()
 
@@ -183,6 +183,9 @@ def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
         before = listing(layout.checkpoints), layout.journal.read_bytes()
         foreseen = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
         assert (foreseen.returncode, "1 file comes back" in foreseen.stdout) == (0, True)
+        sent = ExplorationAdopt(attempt_id=named["ATTEMPT"], merge=True, preview=True)
+        report = at_server(left, lambda client: client.ask(sent))
+        assert [file.path for file in report.added] == ["b.txt"]
         assert (listing(layout.checkpoints), layout.journal.read_bytes()) == before
 
     try:

@@ -9,6 +9,7 @@ Modules, in reading order:
 - `control`: codons, checkpoints on request, permission answers, branches, bisections, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
 - `explorations`: attempts of a codon: start, compare, adopt, discard
+- `merge_preview`: the preview of a merge, on a copy of the checkpoints
 - `executions`: the executions of the user, and where their pages are
 - `inspect`: state, status, lists, `events.query` and pings
 - `agent_texts`: whole results of tools, from the logs of agents

@@ -21,7 +21,9 @@ from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
 from hankweave_server.api.past import PastReader
+from hankweave_server.api.merge_preview import NeverAtRest, merge_preview
 from hankweave_server.api.rollback import Rollbacks, meant_paths
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain.exploration.explorations import (
     adoption_preview,
     attempt_named,
@@ -32,6 +34,7 @@ from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration.adoption import (
     MergeOptions,
+    adoption_damage,
     adoption_reason,
     merge_result,
 )
@@ -129,6 +132,9 @@ class Explorer:
             )
 
         self._runner.refuse_while_running()
+        if command.preview:
+            return await self._merge_preview(command)
+
         options = MergeOptions(
             paths=meant_paths(command.paths),
             policy=ConflictPolicy(command.on_conflict),
@@ -141,9 +147,20 @@ class Explorer:
             preview = RollbackPreview(checkpoint_sha=head, paths=command.paths)
             return await self._rollbacks.preview(preview, request)
 
-        return await self._rollbacks.move_files(
-            merged, request.causes, only_preview=command.preview
-        )
+        return await self._rollbacks.move_files(merged, request.causes)
+
+    async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
+        try:
+            return await merge_preview(self._ctx, command, self._ctx.ledger.last_seq)
+        except NeverAtRest:
+            raise Refused(
+                ErrorCode.STORE_UNUSABLE,
+                "The checkpoints change while they are read.",
+                hint="Wait until the server is idle, and try again.",
+            ) from None
+        except (CheckpointNotFound, CheckpointDamaged) as error:
+            raise adoption_damage(error) from None
+
 
     @handles(ExplorationDiscard)
     async def discard(self, command: ExplorationDiscard, request: Request) -> Exploration:

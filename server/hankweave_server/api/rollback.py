@@ -76,12 +76,9 @@ class Rollbacks:
         return await self._rollback.preview(previewed, request.causes, patch=command.patch)
 
     async def move_files(
-        self, request: RollbackRequest, causes: tuple[int | str, ...], *, only_preview: bool
+        self, request: RollbackRequest, causes: tuple[int | str, ...]
     ) -> RollbackReport:
-        """Perform a rollback that another handler has prepared, or preview it."""
-        if only_preview:
-            return await self._rollback.preview(request, causes)
-
+        """Perform a rollback that another handler has prepared."""
         return await self._performed(request, causes)
 
     async def _performed(

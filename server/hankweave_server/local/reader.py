@@ -10,13 +10,9 @@ files.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, TypeVar, overload
 
 import anyio
@@ -45,28 +41,20 @@ from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.dispatch import Handlers, handles
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.past import PastReader
-from hankweave_server.api.rollback import RollbackRequests, meant_paths
+from hankweave_server.api.rollback import RollbackRequests
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
-from hankweave_server.checkpoints.model import CheckpointRequest
-from hankweave_server.checkpoints.records import all_records, record_made
+from hankweave_server.checkpoints.records import all_records
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoints.records import on_record
 from hankweave_server.domain.execution_thread import active_codon, thread
-from hankweave_server.domain.exploration.explorations import (
-    adoption_preview,
-    attempt_named,
-    result_of,
-)
-from hankweave_server.domain.path_merge import ConflictPolicy
+from hankweave_server.domain.exploration.explorations import adoption_preview
 from hankweave_server.domain.plan import tracked_patterns
-from hankweave_server.domain.targets import target_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
-from hankweave_server.fsutil import temporary_folder
+from hankweave_server.execution.rollback.planner import RollbackPlanner
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
@@ -74,15 +62,11 @@ from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.local.journals import nothing_in, searching_journal
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.names import shown
 
 T = TypeVar("T")
 
 PAGE = 5_000
 """Journal lines read in one page: a few megabytes."""
-
-_COPIES = 3
-"""Times that a folder is copied until it has not changed meanwhile."""
 
 
 def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
@@ -221,61 +205,21 @@ class _FileCalls(Calls):
         )
 
     async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
-        """Preview a merge on a copy of the checkpoints, which has the present files as well."""
         # Imported here because only this needs the merge.
-        from hankweave_server.execution.exploration import adoption
+        from hankweave_server.api.merge_preview import NeverAtRest, merge_preview
 
         self._refuse_while_running()
-        exploration, attempt = attempt_named(self._state, command.attempt_id, "$.data.attemptId")
-        result = result_of(attempt, "$.data.attemptId")
-        conflicts_in = adoption.new_folder(command.conflicts_in, self._layout.work_tree)
-        with self._copied() as engine:
-            ledger = _EffectsOnFiles(self._layout, self._journal)
-            store = CheckpointStore(engine)
-            await store.load(frozenset(ledger.digest.checkpoints().standing))
-            present = self._manual_checkpoint(f"attempt {attempt.attempt_id}, merged")
-            made = await store.call(lambda engine: engine.checkpoint(present))
-            # A server would have noticed these edits before it takes its checkpoint.
-            edits = dict.fromkeys((shown(each.path) for each in made.changed), "")
-            state = msgspec.structs.replace(self._state, edits={**edits, **self._state.edits})
-            sources = _PlanSources(self._layout, state, store, ledger, self._patterns)
-            store.known[made.sha] = record_made(present, made)
-            outcome = await store.merged(
-                exploration.checkpoint_sha,
-                made.sha,
-                result,
-                present,
-                paths=meant_paths(command.paths),
-                policy=ConflictPolicy(command.on_conflict),
-                conflicts_in=conflicts_in,
-            )
-            if outcome.conflicts:
-                raise adoption.conflict(outcome.conflicts, conflicts_in)
-
-            if outcome.record is None:
-                nothing = RollbackPreview(checkpoint_sha=made.sha, paths=command.paths)
-                request = await RollbackRequests(sources).previewed(nothing)
-            else:
-                request = RollbackRequest(
-                    target_of(state, store.known, outcome.record.sha),
-                    paths=outcome.changed,
-                    reason=adoption.adoption_reason(attempt),
-                )
-
-            return await RollbackPlanner(sources).preview(
-                request, (), beside_codon=False, patch=False
-            )
-
-    @contextmanager
-    def _copied(self) -> Iterator[CheckpointEngine]:
-        """Open a copy of the checkpoints, which is removed afterwards."""
-        with tempfile.TemporaryDirectory(
-            prefix="hankweave-merge-", dir=temporary_folder()
-        ) as folder:
-            copy = replace(self._layout, private_folder=Path(folder))
-            _copy_at_rest(self._layout.checkpoints, copy.checkpoints)
-            with closing(CheckpointEngine.open(copy)) as engine:
-                yield engine
+        ledger = _EffectsOnFiles(self._layout, self._journal)
+        store = CheckpointStore(self._engine)
+        sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
+        try:
+            return await merge_preview(sources, command, self._journal.last_seq)
+        except NeverAtRest:
+            raise Stop(
+                "The checkpoints change while they are read.",
+                ExitCode.UNAVAILABLE,
+                hint="Wait until the server is idle, and try again.",
+            ) from None
 
     def _refuse_while_running(self) -> None:
         active = active_codon(self._state)
@@ -285,23 +229,6 @@ class _FileCalls(Calls):
                 f"Codon {active.codon_id} is running.",
                 hint="Wait until it has ended, or run `hankweave stop` first.",
             )
-
-    def _manual_checkpoint(self, label: str) -> CheckpointRequest:
-        entries = thread(self._state)
-        return CheckpointRequest(
-            kind="manual",
-            codon_id=entries[-1].codon.codon_id if entries else None,
-            codon_name="",
-            run_id=self._state.runs[0].run_id,
-            timestamp=SystemClock().now(),
-            duration_ms=None,
-            operation_id=uuid.uuid4().hex,
-            event_seq=self._journal.last_seq,
-            session_id=None,
-            memory_epoch=0,
-            label=label,
-            patterns=self._patterns(),
-        )
 
     def _gc_report(self, command: StoreGc) -> GcReport:
         # Imported here because only this needs the collector.
@@ -316,39 +243,6 @@ class _FileCalls(Calls):
         entries, plan = thread(self._state), self._state.execution_plan
         wanted = tracked_patterns(plan, entries[-1].codon.codon_id) if entries else ()
         return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
-
-
-def _copy_at_rest(folder: Path, to: Path) -> None:
-    """Copy a folder that a server may write to; raise Stop if it never rests."""
-    for _ in range(_COPIES):
-        before = _listing(folder)
-        try:
-            shutil.copytree(folder, to)
-        except (OSError, shutil.Error):
-            if _listing(folder) == before:
-                raise
-        else:
-            if _listing(folder) == before:
-                return
-
-        shutil.rmtree(to, ignore_errors=True)
-
-    raise Stop(
-        "The checkpoints change while they are read.",
-        ExitCode.UNAVAILABLE,
-        hint="Wait until the server is idle, and try again.",
-    )
-
-
-def _listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of everything below a folder."""
-    facts = dict[str, tuple[int, int]]()
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            seen = path.lstat()
-            facts[str(path)] = seen.st_size, seen.st_mtime_ns
-
-    return facts
 
 
 class _EffectsOnFiles:

@@ -363,7 +363,7 @@ async def test_a_fault_of_every_path_interrupts_a_rollback(
         api = Rollbacks(room.ctx, room.rollback)
         now = snapshot(room.ctx.layout.work_tree)
         with refused("write", b"file", number), pytest.raises(Refused) as refusal:
-            await api.move_files(room.journey, (), only_preview=False)
+            await api.move_files(room.journey, ())
 
         assert refusal.value.code is code
         assert refusal.value.hint

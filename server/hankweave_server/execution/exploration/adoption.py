@@ -93,11 +93,7 @@ async def merge_result(
             causes=causes,
         )
     except (CheckpointNotFound, CheckpointDamaged) as error:
-        raise Refused(
-            ErrorCode.CHECKPOINT_DAMAGED,
-            f"The checkpoints to merge cannot be read: {error}",
-            hint="`hankweave fsck --repair` restores what can be found.",
-        ) from None
+        raise adoption_damage(error) from None
 
     if outcome.conflicts:
         raise conflict(outcome.conflicts, folder)
@@ -137,6 +133,15 @@ def new_folder(path: str | None, work_tree: Path) -> Path | None:
         )
 
     return folder
+
+
+def adoption_damage(error: CheckpointNotFound | CheckpointDamaged) -> Refused:
+    """Return the refusal of a merge whose checkpoints cannot be read."""
+    return Refused(
+        ErrorCode.CHECKPOINT_DAMAGED,
+        f"The checkpoints to merge cannot be read: {error}",
+        hint="`hankweave fsck --repair` restores what can be found.",
+    )
 
 
 def conflict(conflicts: tuple[Decision, ...], folder: Path | None) -> Refused:
