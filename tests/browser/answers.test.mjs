@@ -1,7 +1,10 @@
 /** Who wrote a line, which call broke something, and when a text came, as a person finds it on the page. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { existsSync, watch, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, open } from "./browser.mjs";
+import { isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, writes } from "./daemon.mjs";
 import { Hand } from "./hand.mjs";
 
@@ -60,6 +63,67 @@ test("the result leads back to just before the call", async (context) => {
   assert.equal(await dialog.count(), 0);
   assert.deepEqual(faults, []);
 });
+
+const noticeOf = (page) => page.getByRole("region", { name: "Search for the first failure of " });
+
+test("a search that another client has begun is shown with its result", async (context) => {
+  const { daemon, page, faults } = await broken(context);
+  const other = await open(browser, daemon.page());
+  context.after(() => other.page.close());
+  const gate = join(daemon.folder, "gate");
+  const command = `while [ ! -e ${gate} ]; do sleep 0.05; done; grep -q 1707 out.py`;
+  await other.page.getByRole("button", { name: "Find what broke it" }).click();
+  const asking = other.page.getByRole("dialog", { name: "Find what broke it" });
+  await asking.getByLabel("Command").fill(command);
+  await asking.getByRole("button", { name: "Find it" }).click();
+  const notice = noticeOf(page);
+  await notice.getByText("Searching for the first failure of").waitFor();
+  await notice.getByRole("button", { name: "Stop the search" }).waitFor();
+  writeFileSync(gate, "");
+  await notice.getByText("It first failed after Write out.py").waitFor();
+  assert.equal(await notice.getByRole("button", { name: "Stop the search" }).count(), 0);
+  await notice.getByRole("button", { name: "Show the search" }).click();
+  const dialog = page.getByRole("dialog", { name: "Find what broke it" });
+  await dialog.getByText("The last search was for the first failure of").waitFor();
+  await dialog.getByRole("list", { name: "Results" }).getByText("fails").first().waitFor();
+  await dialog.getByRole("region", { name: "What broke it" }).getByText("rows = 1632").waitFor();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "detached" });
+  assert.equal(await notice.count(), 0, "what was looked at is not announced again");
+  assert.deepEqual([...faults, ...other.faults], []);
+});
+
+test("a search of a check that began before the page was opened is shown, and stopped from there", async (context) => {
+  const daemon = await Daemon.start(context, (folder) => [
+    codon("tidy", [writes("out.py", GOOD), writes("out.py", BROKEN)], {
+      checks: [{ run: "grep -q 1707 out.py", onFailure: { bisect: `touch ${join(folder, "began")}; sleep 600` } }],
+    }),
+  ]);
+  await appears(join(daemon.folder, "began"));
+  const { page, faults } = await open(browser, daemon.page());
+  context.after(() => page.close());
+  const notice = noticeOf(page);
+  await notice.getByText("Searching for the first failure of").waitFor();
+  await isAccessible(page, "a search that runs");
+  await notice.getByRole("button", { name: "Show the search" }).click();
+  const dialog = page.getByRole("dialog", { name: "Find what broke it" });
+  await dialog.getByText("A search is running for the first failure of").waitFor();
+  await dialog.getByRole("button", { name: "Stop", exact: true }).click();
+  await dialog.getByText("It was stopped.").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("region", { name: "The step that failed" }).waitFor();
+  assert.deepEqual(faults, []);
+});
+
+/** Waits until there is a file. */
+async function appears(path) {
+  const watcher = watch(dirname(path));
+  try {
+    while (!existsSync(path)) await once(watcher, "change");
+  } finally {
+    watcher.close();
+  }
+}
 
 test("a file shows who wrote each line, and a click opens the call", async (context) => {
   const { page, faults, hand } = await broken(context);

@@ -109,6 +109,9 @@ const lost = (/** @type {string} */ phase) => ({ connection: { phase, mode: "rea
 const work = (/** @type {number | null} */ total) => ({
   progress: new Map([["o", { operationId: "o", commandId: "c", operation: "restore", phase: "writing", done: 1_200, total, unit: "files", ended: false }]]),
 });
+const searching = (/** @type {object | null} */ ended) => ({
+  searches: [{ bisectId: "b", command: "pytest -q tests/test_rows.py", seq: 50, tried: [{}, {}, {}], ended, isSeen: false }],
+});
 
 /** @type {Record<string, Parameters<typeof sessionOf>[0]>} */
 const NOTICES = {
@@ -127,6 +130,8 @@ const NOTICES = {
   "a rollback": { rollback: { step: 2, of: 4, message: "Rolling back through Check every row" } },
   "long work, with its end in sight": work(4_800),
   "long work, without": work(null),
+  "a search for a failure": searching(null),
+  "a search that has ended": searching({ checkpointSha: CHECKPOINT.sha, codonId: "review#1", summary: CHECKPOINT.summary, suspects: [CHECKPOINT.sha] }),
 };
 
 // --- going back -----------------------------------------------------------------------------------

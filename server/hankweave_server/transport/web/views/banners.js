@@ -10,6 +10,7 @@ import { Lines } from "../parts/lines.js";
 import { sentence } from "../progress.js";
 import { moreOfReason, reasonOf, standingOf, titleOfCodon, unanswered } from "../standing.js";
 import { useCall } from "./call.js";
+import { SearchNotice } from "./find-break.js";
 import { Past } from "./past.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -62,6 +63,7 @@ export function Banners({ session }) {
             ></progress> <span>${visible(sentence(each))}</span>
           </p>`,
     )}
+    ${store.searches.filter((each) => !each.isSeen).map((each) => html`<${SearchNotice} key=${each.bisectId} session=${session} search=${each} />`)}
     ${active?.wait && html`<${Limit} session=${session} active=${active} />`}
     ${asked !== null && html`
       <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`}

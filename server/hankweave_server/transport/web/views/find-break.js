@@ -1,8 +1,10 @@
 /** The search for the call that broke something: a command, its results one by one, and the way back. */
-import { html, useEffect, useRef, useState } from "../dom.js";
+import { html, useEffect, useState } from "../dom.js";
 import { brief, plural, visible } from "../format.js";
+import { Act, Button } from "../parts/basics.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
+import { Icon } from "../parts/icon.js";
 import { standingOf, titleOfCodon } from "../standing.js";
 import { Changes } from "./changes.js";
 import { detailOf, showCall } from "./who-wrote.js";
@@ -22,20 +24,13 @@ export function FindBreak({ session, codon, onClose }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [own, setOwn] = useState(/** @type {string | null} */ (null));
   const [isAsked, setAsked] = useState(false);
-  const [, draw] = useState(0);
-  const heard = useRef(/** @type {any[]} */ ([]));
+  // Until one is begun here, the newest: another client may have begun it, or a check of a step.
+  const shown = (own === null ? store.searches.at(-1) : store.searches.find((each) => each.bisectId === own)) ?? null;
+  const { bisectId = null, tried = [], ended = null } = shown ?? {};
+  const isRunning = isAsked || (ended === null && (own !== null || shown !== null));
   useEffect(() => {
-    const hear = (/** @type {any} */ { type, data }) => {
-      if (type !== "bisect.ended") return;
-      heard.current.push(data);
-      draw((n) => n + 1);
-    };
-    store.hearers.add(hear);
-    return () => void store.hearers.delete(hear);
-  }, [store]);
-  const tried = store.tried.get(own ?? "") ?? [];
-  const ended = heard.current.find((each) => each.bisectId === own) ?? null;
-  const isRunning = isAsked || (own !== null && ended === null);
+    if (bisectId !== null && ended !== null) store.changeSearch(bisectId, () => ({ isSeen: true }));
+  }, [bisectId, ended]);
   const start = async (/** @type {Event} */ event) => {
     event.preventDefault();
     if (session.obstacle !== null || isRunning) return;
@@ -50,7 +45,6 @@ export function FindBreak({ session, codon, onClose }) {
     }
     setAsked(false);
   };
-  const stop = () => session.act("The search was stopped.", "bisect.stop");
   return html`<${Dialog} title="Find what broke it" onClose=${onClose} wide=${true}>
     <form onSubmit=${start}>
       <p>A command that fails now is run on copies of earlier checkpoints, to find the first one at which it fails. Your files are not touched.</p>
@@ -61,21 +55,57 @@ export function FindBreak({ session, codon, onClose }) {
       </select></label>
       <${Trouble} error=${error} />
       <${Obstacle} session=${session} isBusy=${isRunning} />
-      ${tried.length > 0 && html`<ol class="tried" aria-label="Results">
+      ${own === null && shown !== null && html`<p>
+        ${ended === null ? "A search is running" : "The last search was"} for the first failure of <code>${visible(shown.command)}</code>.
+      </p>`}
+      ${!isAsked && tried.length > 0 && html`<ol class="tried" aria-label="Results">
         ${tried.map((each) => html`<li key=${each.runs}>
           <code>${brief(each.checkpointSha)}</code> ${WORDS[each.verdict]} <span class="hint">${visible(each.lastLine)}</span>
         </li>`)}
       </ol>`}
-      <p role="status">${isRunning && `Searching: ${plural(tried.length, "run")} so far.`}</p>
-      ${ended !== null && html`<${Result} key=${ended.bisectId} session=${session} ended=${ended} />`}
+      <p role="status">${isRunning && `Searching: ${plural(isAsked ? 0 : tried.length, "run")} so far.`}</p>
+      ${!isAsked && ended !== null && html`<${Result} key=${ended.bisectId} session=${session} ended=${ended} />`}
       <footer>
         ${isRunning
-          ? html`<button type="button" onClick=${stop}>Stop</button>`
+          ? html`<${Act} session=${session} onClick=${() => stop(session)}>Stop<//>`
           : html`<button type="button" onClick=${onClose}>Close</button>`}
         <button type="submit" class="main" disabled=${isRunning} aria-disabled=${session.obstacle !== null}>${isRunning ? "Searching …" : "Find it"}</button>
       </footer>
     </form>
   <//>`;
+}
+
+const stop = (/** @type {import("../session.js").Session} */ session) => session.act("The search was stopped.", "bisect.stop");
+
+/**
+ * A search, begun by any client or by a check of a step: how far it is, or what it has found.
+ * @param {{session: import("../session.js").Session, search: import("../store.js").Search}} props
+ */
+export function SearchNotice({ session, search }) {
+  const { bisectId, command, tried, ended } = search;
+  const show = () => session.look({ dialog: { kind: "find-break", codon: standingOf(session.store).failed } });
+  const dismiss = () => session.store.changeSearch(bisectId, () => ({ isSeen: true }));
+  return html`<section class=${`banner ${ended === null ? "r-accent" : "r-plain"}`} aria-label=${`Search for the first failure of ${visible(command)}`}>
+    <${Icon} name="search" />
+    <p role="status">
+      ${ended === null
+        ? html`Searching for the first failure of <code>${visible(command)}</code>: ${plural(tried.length, "run")} so far.`
+        : html`The search for the first failure of <code>${visible(command)}</code> has ended. ${visible(outcomeOf(session.store.state, ended))}`}
+    </p>
+    <span class="ways">
+      <${Button} onClick=${show}>Show the search<//>
+      ${ended === null
+        ? html`<${Act} session=${session} onClick=${() => stop(session)}>Stop the search<//>`
+        : html`<${Button} onClick=${dismiss}>Dismiss<//>`}
+    </span>
+  </section>`;
+}
+
+/** The end of a search in a sentence. @param {any} state @param {any} ended */
+function outcomeOf(state, { message, checkpointSha: sha, codonId, summary, suspects = [] }) {
+  if (message) return message;
+  if (!sha) return `It is one of ${plural(suspects.length, "checkpoint")}.`;
+  return `It first failed after ${summary ?? brief(sha)}${codonId ? ` in ${titleOfCodon(state, codonId)}` : ""}.`;
 }
 
 /** What was found: the call, its change, and what can be done about it. */
