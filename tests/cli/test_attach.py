@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 from hankweave_client.client import connect_to
 from hankweave_protocol.replies import Mode
-from hankweave_server.cli.attach.screen import LOOK_ONLY
+from hankweave_server.cli.attach.control import LOOK_ONLY
 from hankweave_server.clock import SystemClock
 from support.attached import attached_to, press, text_of, until
 from support.command_line import hankweave

@@ -18,8 +18,9 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.events import PermissionRequested, PermissionResolved, ServerIdle
+from hankweave_server.cli.attach.control import LOOK_ONLY
 from hankweave_server.cli.attach.drawing import drawn
-from hankweave_server.cli.attach.screen import LOOK_ONLY, Attached
+from hankweave_server.cli.attach.screen import Attached
 from hankweave_server.cli.attach.transcript import PAGE, Block, ToolCall
 from support.attached import (
     CHECK,

@@ -11,8 +11,7 @@ Modules, in reading order:
 - `explorations`: attempts of a codon: start, compare, adopt, discard
 - `merge_preview`: the preview of a merge, on a copy of the checkpoints
 - `executions`: the executions of the user, and where their pages are
-- `inspect`: state, status, lists, `events.query` and pings
-- `agent_texts`: whole results of tools, from the logs of agents
+- `inspect`: state, status, lists, `events.query`, pings, and whole results of tools
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `answers`: `file.blame`, `file.why` and `file.pickaxe`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left

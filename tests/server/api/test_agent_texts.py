@@ -13,7 +13,7 @@ from hankweave_protocol.commands import CodonReadPrompt, CodonReadResult
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import AssistantAction, ToolResult
 from hankweave_server.agents.agent_log import AgentLog
-from hankweave_server.api.agent_texts import whole_result
+from hankweave_server.api.inspect import whole_result
 from hankweave_server.paths import Layout
 from support.running_server import journal, running_server
 from support.scripted_hank import codon, write_hank

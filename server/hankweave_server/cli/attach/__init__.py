@@ -10,5 +10,7 @@ Modules, in reading order:
 - `block_view`: the widget that shows blocks
 - `requests`: what a person can ask of the server, and what came of it
 - `dialogs`: questions: of permission, before a rollback, which checkpoint
+- `control`: the keys that ask the server for something, each with its question
+- `step_pane`: the selected step: its transcript or its changes, and the search
 - `screen`: the application: its parts, keys and tasks
 """

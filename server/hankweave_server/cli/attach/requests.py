@@ -26,6 +26,9 @@ from hankweave_server.cli.output.text import section_on
 from hankweave_server.local.hints import for_a_person
 from hankweave_server.plain_text import counted, one_line
 
+DIFFERENCES = 200
+"""Files of a comparison that are shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
