@@ -157,7 +157,7 @@ ROWS = [
 def events_told() -> list[bytes]:
     told: list[EventData] = [
         Info(message="Rig setup started"),
-        ServerDegraded(code="disk-low", message="The disk is almost full.", since=MOMENT),
+        ServerDegraded(code="INSUFFICIENT_SPACE", message="The disk is almost full.", since=MOMENT),
         ServerIdle(reason="startup", message="Waiting for a command."),
     ]
     return [
@@ -232,7 +232,9 @@ COMMANDS: dict[str, Callable[[], None]] = {
         REPORT, foreseen=True, to="before check"
     ),
     "hankweave undo --preview": lambda: draw_report(
-        msgspec.structs.replace(REPORT, runs_again=None, kept=(), conflicts=()), foreseen=True
+        msgspec.structs.replace(REPORT, runs_again=None, kept=(), conflicts=()),
+        foreseen=True,
+        reverse="`hankweave redo`",
     ),
     "hankweave log --graph --calls": lambda: log_graph.show(LINES),
     "hankweave checkpoints": lambda: print_checkpoints(reversed(RECORDS)),

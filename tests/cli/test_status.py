@@ -237,6 +237,23 @@ def test_a_long_command_is_whole_and_has_its_effect_below() -> None:
     assert len(lines[at + 1].text) <= 80
 
 
+def test_on_a_wide_terminal_a_long_command_has_its_effect_beside_it() -> None:
+    seen = dataclasses.replace(facts(FAILED, "failed"), root=Path("/executions") / ("x" * 70))
+    lines = list(summary_of(seen, 160))
+    (found,) = (line for line in lines if line.text.startswith("  hankweave run -e "))
+    assert found.text.endswith("   again, on the files as they are")
+    assert len(found.text) <= 160
+
+
+def test_a_plan_that_was_stopped_between_two_steps_goes_on_with_the_next_one() -> None:
+    """There is nothing to run again, and nothing to go back to before it."""
+    shown = text(facts(state_of(*DONE, plan=PLAN), "stopped"))
+    assert "hankweave run -e /executions/orders" in shown
+    assert "  continue" in shown
+    assert "again" not in shown
+    assert "rollback" not in shown
+
+
 def test_runs_of_attempts_are_not_counted() -> None:
     """The page counts in the same way."""
     (own,) = AT_WORK.runs

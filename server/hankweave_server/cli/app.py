@@ -187,8 +187,12 @@ def show_help(context: click.Context, command: str | None, everything: bool) -> 
         click.echo(above.get_help())
 
 
+_WIDEST_LIST = 120
+"""Columns at most; the sentences are shorter than that."""
+
+
 def _whole_list(context: click.Context) -> str:
-    formatter = context.make_formatter()
+    formatter = click.HelpFormatter(max_width=_WIDEST_LIST)
     shown = {name for names in GROUPS.values() for name in names}
     rest = (name for name in cli.list_commands(context) if name not in shown)
     limit = formatter.width - 6 - max(map(len, PLACES))

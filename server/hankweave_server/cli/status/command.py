@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +76,8 @@ def status(execution: Path | None, verbose: bool, as_json: bool) -> None:
 
 
 def print_summary(facts: StatusFacts) -> None:
-    for line in summary_of(facts):
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+    for line in summary_of(facts, columns):
         text = encodable(line.text)
         say(text if line.is_whole else fitted(text), line.style)
 

@@ -22,16 +22,19 @@ from hankweave_server.cli.status.standing import (
 )
 from hankweave_server.cli.status.steps import step_rows
 from hankweave_server.domain.budget.spending import Costs, costs
-from hankweave_server.domain.execution_thread import newest_run, next_codon
+from hankweave_server.domain.execution_thread import newest_run, next_codon, thread
 from hankweave_server.domain.plan import progress
 from hankweave_server.domain.timelines import attempt_runs
 from hankweave_server.local.hints import command
-from hankweave_server.local.targeting import attach_line
+from hankweave_server.local.targeting import attach_line, start_line
 from hankweave_server.plain_text import counted, one_line
 
 
-def summary_of(facts: StatusFacts) -> Iterator[StatusLine]:
-    """Yield the lines: heading, steps, changed files, what wants attention, what to do next."""
+def summary_of(facts: StatusFacts, columns: int = 80) -> Iterator[StatusLine]:
+    """Yield the lines: heading, steps, changed files, what wants attention, what to do next.
+
+    `columns` is the width of the terminal.
+    """
     standing = standing_of(facts)
     yield StatusLine(heading_of(facts), STYLES.get(standing, "bold"))
     yield StatusLine()
@@ -44,7 +47,7 @@ def summary_of(facts: StatusFacts) -> Iterator[StatusLine]:
     for text in _attention(facts):
         yield StatusLine(one_line(f"  {text}"), "yellow")
 
-    yield from _next_lines(_next_commands(facts, standing))
+    yield from _next_lines(_next_commands(facts, standing), columns)
     if facts.page is not None:
         yield StatusLine(one_line(f"  page {facts.page}"), "dim", is_whole=True)
 
@@ -136,7 +139,7 @@ def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str
     def line(words: str) -> str:
         return command(words, facts.root).strip("`")
 
-    start = f"hankweave run -e {shlex.quote(str(facts.root))}"
+    start = start_line(facts.root)
     upcoming = next_codon(facts.state)
     step = shlex.quote(upcoming or "")
     has_server = facts.server is not None
@@ -155,8 +158,11 @@ def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str
             if has_server:
                 yield line(f"rollback --before {step} --restart"), "again, from its first files"
                 yield line("retry"), "again, on the files as they are"
-            else:
+            elif upcoming in {entry.codon.codon_id for entry in thread(facts.state)[-1:]}:
                 yield start, "again, on the files as they are"
+            else:
+                yield start, "continue"
+                return  # The next step has not begun.
 
             yield line(f"rollback --before {step}"), "back to before it"
         case "crashed":
@@ -173,12 +179,13 @@ def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str
 
 
 _COMMAND_WIDTH = 44
-"""A longer command has a line of its own, with its effect below."""
+"""A longer command has a line of its own, with its effect below, unless the terminal is wide."""
 
 
-def _next_lines(commands: Iterator[tuple[str, str]]) -> Iterator[StatusLine]:
+def _next_lines(commands: Iterator[tuple[str, str]], columns: int) -> Iterator[StatusLine]:
     listed = list(commands)
-    width = max((len(line) for line, _ in listed if len(line) <= _COMMAND_WIDTH), default=1)
+    most = max(_COMMAND_WIDTH, columns - 5 - max((len(effect) for _, effect in listed), default=0))
+    width = max((len(line) for line, _ in listed if len(line) <= most), default=1)
     for line, effect in listed:
         if len(line) <= width:
             yield StatusLine(one_line(f"  {line:<{width}}   {effect}"))
