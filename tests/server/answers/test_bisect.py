@@ -17,7 +17,7 @@ from hankweave_server.execution.bisection.search import (
     Verdict,
 )
 
-HISTORIES = 60
+HISTORIES = 200
 
 
 def candidate(number: int, tree: int) -> Candidate:
