@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.architect import Checkpoint, CheckpointManager, CheckpointWarning
-from hankweave_server.architect.model import (
+from hankweave_server.architect import (
+    CHECKPOINT_PREFIX,
+    Checkpoint,
+    CheckpointManager,
+    CheckpointWarning,
+)
+from hankweave_server.user_git.errors import (
     NotARepository,
     UndoImpossible,
     UnknownCheckpoint,
@@ -44,7 +49,7 @@ def test_a_checkpoint_is_a_commit_that_git_finds(repo: PersonRepository) -> None
     workspace = WorkspaceGit(repo.root)
     for name in ("implement", "optimize"):
         repo.write({"app.py": name})
-        workspace.create(name)
+        workspace.commit(f"{CHECKPOINT_PREFIX}:{name}")
 
     printed = subprocess.run(
         'git log --oneline --grep="architect:checkpoint"',
@@ -163,9 +168,9 @@ def test_a_named_step_keeps_its_name(repo: PersonRepository, manager: Checkpoint
     """A pipeline's named step is listed and reached by its name, and never by the number 0."""
     workspace = WorkspaceGit(repo.root)
     repo.write({"app.py": "fixed"})
-    workspace.create("fix-step-2")
+    workspace.commit(f"{CHECKPOINT_PREFIX}:fix-step-2")
     repo.write({"app.py": "later"})
-    workspace.create("later")
+    workspace.commit(f"{CHECKPOINT_PREFIX}:later")
     assert [(c.step, c.message) for c in manager.list_checkpoints()] == [
         (0, "later"),
         (0, "fix-step-2"),

@@ -14,8 +14,8 @@ import pytest
 from hankweave_protocol.hank import Codon
 from hankweave_server import architect
 from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
-from hankweave_server.architect.model import UnknownCheckpoint
 from hankweave_server.hank.pipelines.load import compile_pipeline, load_pipeline
+from hankweave_server.user_git.errors import UnknownCheckpoint
 from hankweave_server.user_git.store import WorkspaceGit
 from support.command_line import hankweave
 from support.person_repository import PersonRepository, alone_with_git
@@ -139,7 +139,7 @@ def test_checkpoints_are_called_as_the_concept_shows(repo: PersonRepository) -> 
     """Numbered and named steps have exactly the three subjects in the seed."""
     steps_written(repo)
     repo.write({"app.py": "implemented\n"})
-    WorkspaceGit(repo.root).create("implement")
+    WorkspaceGit(repo.root).commit(f"{CHECKPOINT_PREFIX}:implement")
     shown = [line.split()[0] for line in CONCEPT.splitlines()]
     assert list(reversed(repo.subjects("-3"))) == shown
 
@@ -176,7 +176,7 @@ def test_a_step_commits_what_git_add_and_commit_would(
     subprocess.run(["cp", "-a", repo.root, tmp_path / "copy"], check=True)
     copy = PersonRepository(tmp_path / "copy")
     shell(copy, STEP.replace("<step_name>", "implement"))
-    assert WorkspaceGit(repo.root).create("implement") is not None
+    assert WorkspaceGit(repo.root).commit(f"{CHECKPOINT_PREFIX}:implement") is not None
     assert repo.git("rev-parse", "HEAD^{tree}") == copy.git("rev-parse", "HEAD^{tree}")
     assert repo.subjects("-1") == copy.subjects("-1")
     assert repo.status() == copy.status() == ""

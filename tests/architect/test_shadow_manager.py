@@ -20,7 +20,7 @@ import pytest
 from hankweave_client.discovery import discover
 from hankweave_client.errors import NotRunning
 from hankweave_server.architect import CheckpointManager, UnknownCheckpoint
-from hankweave_server.architect.model import WorkspaceMissing
+from hankweave_server.user_git.errors import WorkspaceMissing
 from hankweave_server.user_git.labels import label_of, mark_in
 from support.running_server import environment, running_server, tree
 from support.waiting import LIMIT

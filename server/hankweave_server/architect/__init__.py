@@ -2,25 +2,20 @@
 
     from hankweave_server.architect import CHECKPOINT_PREFIX, Checkpoint, CheckpointManager
 
+The errors are those of `user_git`: each has a sentence and a hint, never the text of a traceback.
+
 Modules, in reading order:
 
 - `checkpoints`: `CheckpointManager`, the public class
-- `model`: checkpoints and errors of the API
-- `backend`: the interface of the two backends
-- `workspace`: checkpoints as commits in the workspace's own repository
+- `backend`: the interface of the two backends; the one on the user's repository is in `user_git`
 - `shadow`: checkpoints in the shadow repository, through a server
 """
 
 from __future__ import annotations
 
 from hankweave_server.architect.checkpoints import CheckpointManager
-from hankweave_server.architect.model import (
-    CHECKPOINT_PREFIX,
-    Checkpoint,
-    CheckpointError,
-    CheckpointWarning,
-    UnknownCheckpoint,
-)
+from hankweave_server.user_git.errors import CheckpointError, CheckpointWarning, UnknownCheckpoint
+from hankweave_server.user_git.labels import CHECKPOINT_PREFIX, Checkpoint
 
 __all__ = [
     "CHECKPOINT_PREFIX",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hankweave_server.architect.model import Checkpoint
+from hankweave_server.user_git.labels import Checkpoint
 
 
 class Backend(Protocol):

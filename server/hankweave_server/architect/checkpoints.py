@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Literal, assert_never
 
 from hankweave_server.architect.backend import Backend
-from hankweave_server.architect.model import Checkpoint
-from hankweave_server.architect.workspace import has_repository, open_workspace
+from hankweave_server.user_git.labels import Checkpoint
+from hankweave_server.user_git.repository import git_folder_of
+from hankweave_server.user_git.store import WorkspaceGit
 
 Repository = Literal["auto", "workspace", "shadow"]
 
@@ -67,17 +68,23 @@ class CheckpointManager:
         self.close()
 
 
+def has_repository(root: Path) -> bool:
+    """Return whether a folder is in a git repository that does not ignore it as a whole."""
+    if not root.is_dir() or git_folder_of(root) is None:
+        return False
+
+    return not WorkspaceGit(root.absolute()).is_ignored()
+
+
 def _backend_of(workspace_root: Path, repository: Repository) -> Backend:
     match repository:
         case "workspace":
-            return open_workspace(workspace_root)
+            return WorkspaceGit(workspace_root.absolute())
         case "shadow":
             return _shadow(workspace_root)
         case "auto":
-            if has_repository(workspace_root):
-                return open_workspace(workspace_root)
-
-            return _shadow(workspace_root)
+            is_there = has_repository(workspace_root)
+            return _backend_of(workspace_root, "workspace" if is_there else "shadow")
         case _:
             assert_never(repository)
 

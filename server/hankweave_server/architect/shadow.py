@@ -36,12 +36,6 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.architect.backend import Backend
-from hankweave_server.architect.model import (
-    Checkpoint,
-    CheckpointError,
-    UnknownCheckpoint,
-    WorkspaceMissing,
-)
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import Stop
@@ -50,7 +44,8 @@ from hankweave_server.local.executions import layout_in
 from hankweave_server.local.reader import reading_store
 from hankweave_server.local.server_session import at_server, look
 from hankweave_server.paths import Layout
-from hankweave_server.user_git.labels import Mark, label_of, mark_in
+from hankweave_server.user_git.errors import CheckpointError, UnknownCheckpoint, WorkspaceMissing
+from hankweave_server.user_git.labels import Checkpoint, Mark, label_of, mark_in
 from hankweave_server.worktree import data_source
 
 

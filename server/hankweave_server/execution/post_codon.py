@@ -490,7 +490,7 @@ async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None)
     # Newest first: the one that was just made.
     known = reversed(ctx.checkpointer.known.values())
     made = next((each.sha for each in known if each.label == label), None)
-    commit = partial(_commit, ctx.layout.work_tree, label.removeprefix(PREFIX), made)
+    commit = partial(_commit, ctx.layout.work_tree, label, made)
     try:
         told = await anyio.to_thread.run_sync(commit)
     except CheckpointError as error:
@@ -507,12 +507,12 @@ async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None)
         await record.tell(*(Info(message=sentence) for sentence in told))
 
 
-def _commit(root: Path, title: str, checkpoint: str | None) -> list[str]:
+def _commit(root: Path, label: str, checkpoint: str | None) -> list[str]:
     """Make the commit, if anything changed; return what was left out of it."""
     from hankweave_server.user_git.store import WorkspaceGit  # Rarely needed.
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CheckpointWarning)
-        WorkspaceGit(root).create(title, checkpoint=checkpoint)
+        WorkspaceGit(root).commit(label, checkpoint=checkpoint)
 
     return [str(each.message) for each in caught]

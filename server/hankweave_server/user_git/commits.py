@@ -10,12 +10,11 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from urllib.parse import quote_from_bytes
 
 from hankweave_server.git.trees import Lookup, differences
 from hankweave_server.user_git.errors import CheckpointError
-from hankweave_server.user_git.labels import CHECKPOINT_PREFIX, Mark, mark_in
+from hankweave_server.user_git.labels import CHECKPOINT_PREFIX, Checkpoint, Mark, mark_in
 from hankweave_server.user_git.repository import Commit
 from hankweave_server.user_git.workspace import OpenWorkspace
 
@@ -30,13 +29,13 @@ _TRAILER = re.compile(
 )
 
 
-def message_of(title: str, text: str, folder: bytes, checkpoint: str | None = None) -> bytes:
-    """Return a checkpoint's message.
+def message_of(label: str, folder: bytes, checkpoint: str | None = None) -> bytes:
+    """Return the message of a checkpoint with a label.
 
     Trailers name the workspace if it is not the whole repository, and the checkpoint of the shadow
     repository that has the same files.
     """
-    content = PREFIX + _encoded(title) + (b" -- " + _encoded(text) if text else b"")
+    content = _encoded(label)
     if b"\0" in content:
         raise CheckpointError("A checkpoint's message cannot hold a NUL.")
 
@@ -83,16 +82,17 @@ def what(commit: Commit) -> bytes:
     return subject.removeprefix(PREFIX) or commit.sha[:7].encode()
 
 
-def content_of(tree: bytes, parents: list[str], who: tuple[str, str], message: bytes) -> bytes:
-    """Return the bytes of a commit object."""
+def write_commit(place: OpenWorkspace, tree: bytes, message: bytes, *more: str) -> str:
+    """Write a commit on top of HEAD and of other commits; no ref names it yet."""
     now = int(time.time())
     ahead = time.localtime(now).tm_gmtoff // 60
     zone = f"{'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02}"
-    person = _encoded(f"{who[0]} <{who[1]}> {now} {zone}")
+    person = _encoded(f"{place.who[0]} <{place.who[1]}> {now} {zone}")
+    parents = [*([place.head.sha] if place.head.sha else []), *more]
     lines = [b"tree " + tree.hex().encode()]
     lines += [b"parent " + parent.encode() for parent in parents]
-    lines += [b"author " + person, b"committer " + person, b""]
-    return b"\n".join(lines) + b"\n" + message
+    lines += [b"author " + person, b"committer " + person, b"", message]
+    return place.repo.write_commit(b"\n".join(lines))
 
 
 def _encoded(text: str) -> bytes:
@@ -103,17 +103,6 @@ SAFETY_REFS = "refs/hankweave/safety/"
 """Refs of the commits that save the state before each move; they are never moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedCommit:
-    """One entry of the list of checkpoints."""
-
-    sha: str
-    mark: Mark
-    timestamp: int
-    files: tuple[str, ...]
-    """Paths in the workspace that it changed."""
-
-
 class CommitListing:
     """The checkpoints of one workspace."""
 
@@ -122,11 +111,11 @@ class CommitListing:
         self._head = [place.head.sha] if place.head.sha else []
         self._kept = list(place.repo.references(SAFETY_REFS).values())
 
-    def all(self) -> list[ListedCommit]:
+    def all(self) -> list[Checkpoint]:
         """Return every checkpoint, newest first."""
         return list(map(self.listed, self._checkpoints([*self._kept, *self._head])))
 
-    def on_the_line(self) -> Iterator[ListedCommit]:
+    def on_the_line(self) -> Iterator[Checkpoint]:
         """Yield the checkpoints that are ancestors of HEAD, newest first."""
         return map(self.listed, self._checkpoints(self._head))
 
@@ -140,19 +129,25 @@ class CommitListing:
 
         return None
 
-    def listed(self, commit: Commit) -> ListedCommit:
+    def listed(self, commit: Commit) -> Checkpoint:
         mark = marked(commit)
         assert mark is not None, f"{commit.sha} is a checkpoint"
-        return ListedCommit(commit.sha, mark, commit.author_time, self._files_of(commit))
+        return Checkpoint(
+            step=mark.step or 0,
+            commit_hash=commit.sha,
+            message=mark.message,
+            timestamp=float(commit.author_time),
+            files_changed=self._files_of(commit),
+        )
 
     def _checkpoints(self, tips: list[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         for commit in self._place.repo.commits(tips, hidden):
             if marked(commit) is not None and belongs_to(commit, self._place.folder):
                 yield commit
 
-    def _files_of(self, commit: Commit) -> tuple[str, ...]:
+    def _files_of(self, commit: Commit) -> list[str]:
         repo = self._place.repo
         lookup = Lookup(repo.read_tree)
         before = repo.commit(commit.parents[0]).tree if commit.parents else None
         trees = [lookup.folder(tree, self._place.folder) for tree in (before, commit.tree)]
-        return tuple(os.fsdecode(path) for path in sorted(differences(repo.read_tree, *trees)))
+        return [os.fsdecode(path) for path in sorted(differences(repo.read_tree, *trees))]

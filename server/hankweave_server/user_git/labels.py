@@ -1,4 +1,4 @@
-"""The labels of Architect's checkpoints, here and in the shadow repository.
+"""Architect's checkpoints and their labels, in the user's and in the shadow repository.
 
 A label is the subject of a checkpoint's commit, `architect:checkpoint:step-<N>` or
 `architect:checkpoint:<name>` for a named step of a pipeline, optionally followed by
@@ -15,6 +15,26 @@ CHECKPOINT_PREFIX = "architect:checkpoint"
 
 _LABEL = re.compile(rf"{CHECKPOINT_PREFIX}:(?P<mark>[^\n]+?)(?: -- (?P<text>.*)|\n.*)?", re.DOTALL)
 _STEP = re.compile(r"step-([0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A restore point; the documented record of Architect's API."""
+
+    step: int
+    """Step number; 0 for a named step of a pipeline."""
+    commit_hash: str
+    """Full git hash."""
+    message: str
+    """The message given at creation; for a named step, its name comes first."""
+    timestamp: float
+    """Unix timestamp of the commit."""
+    files_changed: list[str]
+    """Changed files, relative to the workspace; bytes that are not UTF-8 become surrogates."""
+
+    def short_hash(self) -> str:
+        """Return the first 7 characters of the hash."""
+        return self.commit_hash[:7]
 
 
 @dataclass(frozen=True, slots=True)

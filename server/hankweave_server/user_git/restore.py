@@ -30,6 +30,7 @@ from hankweave_server.git.checkout import Allowed, Changes, Checkout
 from hankweave_server.git.trees import EXECUTABLE, LINK, Entry, Lookup, differences
 from hankweave_server.user_git.attributes import ATTRIBUTES, RAW, to_work_tree
 from hankweave_server.user_git.capture import WorkspaceCaptured
+from hankweave_server.user_git.commits import SAFETY, write_commit
 from hankweave_server.user_git.errors import (
     CheckpointError,
     RepositoryBusy,
@@ -367,12 +368,16 @@ def move(
     return restored.unfinished
 
 
-def begin(place: OpenWorkspace, intent: Intent, *needed: str) -> None:
+def begin(place: OpenWorkspace, intent: Intent) -> None:
     """Make the intent durable and protect the commits it needs from `git gc` until it ends."""
+    needed = [intent.head_after] if intent.head_after else []
     if intent.tree_before is not None and intent.tree_after is not None:
-        trees = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
-        _refuse_missing(place, changes_between(place, bytes.fromhex(intent.folder), *trees))
+        before, after = bytes.fromhex(intent.tree_before), bytes.fromhex(intent.tree_after)
+        _refuse_missing(place, changes_between(place, bytes.fromhex(intent.folder), before, after))
+        # The tree may belong to no commit: ignored files that are restored are in it.
+        needed.append(write_commit(place, before, SAFETY + b" under way\n"))
 
+    place.repo.flush()
     for number, sha in enumerate(needed):
         place.repo.point(f"{_under_way(place)}{number}", sha)
 

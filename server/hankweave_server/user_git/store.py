@@ -31,12 +31,11 @@ from hankweave_server.user_git.commits import (
     SAFETY_REFS,
     STAGED,
     CommitListing,
-    ListedCommit,
-    content_of,
     is_ours,
     message_of,
     shadow_checkpoint,
     what,
+    write_commit,
 )
 from hankweave_server.user_git.errors import (
     CheckpointError,
@@ -47,6 +46,7 @@ from hankweave_server.user_git.errors import (
 )
 from hankweave_server.user_git.index_file import GITLINK
 from hankweave_server.user_git.intents import Intent, UndoNotes, UndoRecord
+from hankweave_server.user_git.labels import Checkpoint, label_of
 from hankweave_server.user_git.repository import Commit, GitRepository
 from hankweave_server.user_git.restore import begin, changes_between, move, unusual_permissions
 from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
@@ -118,11 +118,6 @@ def save(
     ref = f"{SAFETY_REFS}{max(numbers, default=0) + 1}"
     place.repo.point(ref, sha)
     return sha, ref, staged
-
-
-def write_commit(place: OpenWorkspace, tree: bytes, message: bytes, *more: str) -> str:
-    parents = [place.head.sha] if place.head.sha else []
-    return place.repo.write_commit(content_of(tree, [*parents, *more], place.who, message))
 
 
 def keep_staged(place: OpenWorkspace, captured: WorkspaceCaptured, sha: str) -> None:
@@ -241,10 +236,12 @@ class WorkspaceGit:
         with self._reading() as place:
             return place.is_ignored()
 
-    def create(
-        self, title: str, text: str = "", *, checkpoint: str | None = None
-    ) -> ListedCommit | None:
-        """Commit the workspace as `architect:checkpoint:<title>`; return None if nothing changed.
+    def create(self, step: int, message: str = "") -> Checkpoint | None:
+        """Commit the workspace as a numbered step; return None if nothing changed."""
+        return self.commit(label_of(step, message))
+
+    def commit(self, label: str, *, checkpoint: str | None = None) -> Checkpoint | None:
+        """Commit the workspace with a label; return None if nothing changed.
 
         `checkpoint` is that of the shadow repository that has the same files, if there is one.
         """
@@ -255,7 +252,7 @@ class WorkspaceGit:
             if tree == (place.head_tree or place.repo.write_tree(b"")):
                 return None
 
-            message = message_of(title, text, place.folder, checkpoint)
+            message = message_of(label, place.folder, checkpoint)
             sha = write_commit(place, tree, message)
             keep_staged(place, captured, sha)
             subject = message.partition(b"\n")[0]
@@ -263,26 +260,26 @@ class WorkspaceGit:
             self._move(place, captured, intended(place, sha, why, tree))
             return CommitListing(place).listed(place.repo.commit(sha))
 
-    def listed(self) -> list[ListedCommit]:
+    def list_checkpoints(self) -> list[Checkpoint]:
         """Return all checkpoints, newest first, including those a rollback stepped back over."""
         with self._reading() as place:
             return CommitListing(place).all()
 
-    def newest(self) -> ListedCommit | None:
+    def get_latest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is an ancestor of HEAD."""
         with self._reading() as place:
             return next(CommitListing(place).on_the_line(), None)
 
-    def differs_from(self, name: str) -> bool:
+    def has_changes_since(self, commit_hash: str) -> bool:
         """Return whether the workspace's files differ from a commit; new files count.
 
         Raises UnknownCheckpoint if the name is not that of a commit.
         """
         with self._reading() as place:
-            sha = place.repo.named(name)
+            sha = place.repo.named(commit_hash)
             if sha is None:
                 raise UnknownCheckpoint(
-                    f"There is no commit {name!r} in this repository.",
+                    f"There is no commit {commit_hash!r} in this repository.",
                     "`list_checkpoints()` returns the hashes of all checkpoints.",
                 )
 
@@ -301,14 +298,19 @@ class WorkspaceGit:
         with self._reading() as place:
             return place.repo.named(name) is not None
 
-    def rollback(self, *, step: int | str | None = None, commit: str | None = None) -> bool:
+    def rollback(self, step: int | str | None = None, commit: str | None = None) -> bool:
         """Restore a commit or the newest checkpoint of a step; return False if there is none.
 
         Raises RollbackIncomplete if it was done except for files that changed meanwhile.
         """
+        if step is None and commit is None:
+            return False
+
         with self._changing() as place:
-            sha = place.repo.named(commit) if commit else None
-            if not commit and step is not None:
+            sha = None
+            if commit is not None:
+                sha = place.repo.named(commit)
+            elif step is not None:
                 sha = CommitListing(place).found(step)
 
             if sha is None:
@@ -335,6 +337,9 @@ class WorkspaceGit:
 
             self._come_back(place, record)
             return True
+
+    def close(self) -> None:
+        """Do nothing: every call has already released what it opened."""
 
     # Implementation
 
@@ -438,14 +443,7 @@ class WorkspaceGit:
         return write_commit(place, tree, ROLLBACK + name + b"\n")
 
     def _move(self, place: OpenWorkspace, captured: WorkspaceCaptured, intent: Intent) -> None:
-        needed = [intent.head_after] if intent.head_after else []
-        if intent.tree_before is not None:
-            # The tree may belong to no commit: ignored files that are restored are in it.
-            before = bytes.fromhex(intent.tree_before)
-            needed.append(write_commit(place, before, SAFETY + b" under way\n"))
-
-        place.repo.flush()
-        begin(place, intent, *needed)
+        begin(place, intent)
         tell_unfinished(move(place, intent, captured), "The rollback is complete")
 
 

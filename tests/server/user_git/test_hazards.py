@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.model import RollbackIncomplete, UnsupportedRepository
 from hankweave_server.user_git import restore
+from hankweave_server.user_git.errors import RollbackIncomplete, UnsupportedRepository
 from support.person_repository import PersonRepository
 from support.refused_calls import refused
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointError, CheckpointManager, CheckpointWarning
-from hankweave_server.architect.model import RepositoryBusy, UnsupportedRepository
-from hankweave_server.architect.workspace import has_repository
+from hankweave_server.architect.checkpoints import has_repository
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.user_git import workspace
+from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository
 from hankweave_server.user_git.workspace import opened
 from support.person_repository import PersonRepository
 

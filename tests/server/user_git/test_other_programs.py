@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.model import (
+from hankweave_server.user_git import repository, restore, store, workspace
+from hankweave_server.user_git.errors import (
     RepositoryBusy,
     RollbackIncomplete,
     UnsupportedRepository,
 )
-from hankweave_server.user_git import repository, restore, store, workspace
 from hankweave_server.worktree.stat_index import Signature, signature_of
 from support.person_repository import PersonRepository
 

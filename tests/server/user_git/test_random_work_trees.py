@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.architect.model import RollbackIncomplete
+from hankweave_server.user_git.errors import RollbackIncomplete
 from support.person_repository import PersonRepository
 
 IS_LONG = "HANKWEAVE_LONG_TIER" in os.environ

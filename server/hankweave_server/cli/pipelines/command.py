@@ -15,7 +15,7 @@ from hankweave_protocol.commands import GetState
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server import fsutil
-from hankweave_server.architect.workspace import has_repository
+from hankweave_server.architect.checkpoints import has_repository
 from hankweave_server.cli.output.text import complain, complain_of
 from hankweave_server.cli.pipelines.report import Format
 from hankweave_server.cli.pipelines.run import PipelineExit, Telling, run_pipeline
