@@ -290,7 +290,7 @@ class App:
         )
         return beside / name
 
-    def doors(self) -> ServerApi:
+    def server_api(self) -> ServerApi:
         """Return the server's interface for the transport."""
         return ServerApi(
             handle=self._dispatch.handle,

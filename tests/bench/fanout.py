@@ -167,7 +167,7 @@ async def _transport(folder: Path) -> AsyncIterator[_Publisher]:
         traffic_log=folder / "websocket.log",
         no_token=True,
     )
-    async with serve(_no_doors(), settings) as listener:
+    async with serve(_no_api(), settings) as listener:
         yield _Publisher(
             "ours",
             listener.url,
@@ -205,7 +205,7 @@ async def _library() -> AsyncIterator[_Publisher]:
         )
 
 
-def _no_doors() -> ServerApi:
+def _no_api() -> ServerApi:
     """Return a server API without content for the transport."""
 
     async def handle(command: Command, caller: Caller) -> CommandAnswer:

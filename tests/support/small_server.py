@@ -60,7 +60,7 @@ class SmallRest:
 
         return seq
 
-    def doors(self) -> ServerApi:
+    def server_api(self) -> ServerApi:
         return ServerApi(
             handle=self._handle,
             history_page=self._page,
@@ -185,7 +185,7 @@ async def small_server(
 ) -> AsyncIterator[SmallServer]:
     rest = rest or SmallRest()
     chosen = settings_in(folder, **settings)
-    async with serve(rest.doors(), chosen, clock) as listener:
+    async with serve(rest.server_api(), chosen, clock) as listener:
         rest.hub = listener.hub
         yield SmallServer(rest, listener, chosen)
 

@@ -303,7 +303,7 @@ class Daemon:
             is_unwelcome=peers.is_confined,
             redactor=opened.ledger.redactor,
         )
-        async with serve(app.doors(), settings, self._clock, self._port) as listener:
+        async with serve(app.server_api(), settings, self._clock, self._port) as listener:
             app.attach(listener)
             opened.lock.update(
                 port=listener.port,

@@ -47,7 +47,7 @@ from hankweave_server.transport.frames import (
     single_batches,
     success_frame,
 )
-from hankweave_server.transport.idempotency import AnswerBook, Frames
+from hankweave_server.transport.idempotency import AnswerBook
 from hankweave_server.transport.outbox import ClientGone
 from hankweave_server.transport.server_api import ServerApi
 
@@ -107,7 +107,7 @@ class Outlet:
 class Shared:
     """The objects that all connections of a server share."""
 
-    doors: ServerApi
+    api: ServerApi
     gate: Gate
     answers: AnswerBook
     clock: Clock
@@ -119,17 +119,17 @@ class Shared:
 class Snapshots:
     """The `state.snapshot` sent at a handshake, encoded once for many clients."""
 
-    def __init__(self, doors: ServerApi, clock: Clock) -> None:
-        self._doors = doors
+    def __init__(self, api: ServerApi, clock: Clock) -> None:
+        self._api = api
         self._clock = clock
         self._frame = b""
         self._last_seq = -1
         self._made_at = 0.0
 
     def frame(self) -> bytes:
-        now, last = self._clock.monotonic(), self._doors.last_seq()
+        now, last = self._clock.monotonic(), self._api.last_seq()
         if last != self._last_seq or now - self._made_at > SNAPSHOT_SECONDS:
-            self._frame = event_frame(self._doors.snapshot(), self._clock)
+            self._frame = event_frame(self._api.snapshot(), self._clock)
             self._last_seq, self._made_at = last, now
 
         return self._frame
@@ -155,7 +155,7 @@ class Connection:
         self._client_id = client_id
         self._role = role
         self._outlet = outlet
-        self._doors = shared.doors
+        self._api = shared.api
         self._gate = shared.gate
         self._answers = shared.answers
         self._clock = shared.clock
@@ -176,7 +176,16 @@ class Connection:
         try:
             self._refuse_form(frame)
             envelope = decode_envelope(frame)
-            await self._take(envelope, frame)
+            if envelope.type == "handshake":
+                await self._accept_handshake(handshake_in(envelope).data)
+            elif self._caller is None:
+                raise Refused(
+                    ErrorCode.HANDSHAKE_REQUIRED,
+                    "Handshake required before sending commands.",
+                    hint='Send {"type": "handshake", "data": {"mode": "readonly"}} first.',
+                )
+            else:
+                await self._execute(command_in(envelope), frame, self._caller)
         except Refused as refusal:
             self._refuse(refusal, envelope or _labels_of(frame))
         except ClientGone:
@@ -223,31 +232,19 @@ class Connection:
 
     # --- handshake ------------------------------------------------------------------------------
 
-    async def _take(self, envelope: Envelope, frame: str | bytes) -> None:
-        if envelope.type == "handshake":
-            await self._greet(handshake_in(envelope).data)
-        elif self._caller is None:
-            raise Refused(
-                ErrorCode.HANDSHAKE_REQUIRED,
-                "Handshake required before sending commands.",
-                hint='Send {"type": "handshake", "data": {"mode": "readonly"}} first.',
-            )
-        else:
-            await self._obey(command_in(envelope), frame, self._caller)
-
-    async def _greet(self, hello: HandshakeData) -> None:
+    async def _accept_handshake(self, hello: HandshakeData) -> None:
         """Grant a mode; the first handshake makes the client live, a later one may change mode."""
         role = self._gate.role_for(hello.token, self._role)
         self._wants_replies = hello.protocol_version is not None or role is Role.AGENT
         if role is None:
-            self._turn_away()
+            self._reject_token()
             return
 
         if role is Role.AGENT:
-            await self._greet_agent(hello)
+            await self._accept_agent(hello)
             return
 
-        last = self._doors.last_seq()
+        last = self._api.last_seq()
         since = last if hello.since_seq is None else hello.since_seq
         if not 0 <= since <= last:
             raise Refused(
@@ -271,16 +268,16 @@ class Connection:
             await self._catch_up(since)
 
         self._caller = caller
-        for event in self._doors.greeted(caller):
+        for event in self._api.greeted(caller):
             self._send_event(event)
 
-    async def _greet_agent(self, hello: HandshakeData) -> None:
+    async def _accept_agent(self, hello: HandshakeData) -> None:
         """Let an agent send commands; it gets replies alone, no state, history or events."""
         mode = Role.AGENT.grants(hello.mode)
         response = HandshakeResponseData(
             client_id=self._client_id, mode=mode, event_history=(), total_events=0
         )
-        ready = event_frame(self._doors.ready(), self._clock)
+        ready = event_frame(self._api.ready(), self._clock)
         await self._outlet.stream(
             chain([handshake_response(HandshakeResponse(data=response), ())], [(ready,)]),
             self._pages,
@@ -288,7 +285,7 @@ class Connection:
         self._caller = Caller(self._client_id, mode, wants_replies=True, is_agent=True)
         self.greeted.set()
 
-    def _turn_away(self) -> None:
+    def _reject_token(self) -> None:
         refusal = Refused(
             ErrorCode.UNAUTHORIZED,
             "A valid token is required.",
@@ -309,15 +306,15 @@ class Connection:
                 client_id=caller.client_id, mode=caller.mode, event_history=(), total_events=total
             )
         )
-        frames = [self._in_its_words(event_frame(self._doors.ready(), self._clock))]
+        frames = [self._projected(event_frame(self._api.ready(), self._clock))]
         if caller.wants_replies:
             frames.append(self._snapshots.frame())
 
-        for problem in self._doors.health().problems:
+        for problem in self._api.health().problems:
             degraded = ServerDegraded(
                 code=problem.code, message=problem.message, since=problem.since
             )
-            frames.append(self._in_its_words(event_frame(degraded, self._clock)))
+            frames.append(self._projected(event_frame(degraded, self._clock)))
 
         greeting = ((frame,) for frame in frames if frame is not None)
         await self._outlet.stream(
@@ -345,11 +342,11 @@ class Connection:
 
     def _send_event(self, data: EventData) -> None:
         """Send an event to this client alone, projected to its protocol; skip it if it has none."""
-        frame = self._in_its_words(event_frame(data, self._clock))
+        frame = self._projected(event_frame(data, self._clock))
         if frame is not None:
             self._outlet.send(frame)
 
-    def _in_its_words(self, frame: bytes) -> bytes | None:
+    def _projected(self, frame: bytes) -> bytes | None:
         return frame if self._wants_replies else reference.project(frame)
 
     @property
@@ -360,7 +357,7 @@ class Connection:
     async def _catch_up(self, since: int) -> None:
         """Send the journal's events after `since`, then switch to the live stream."""
         while not self._outlet.join(since):
-            last = self._doors.last_seq()
+            last = self._api.last_seq()
             if last <= since:
                 raise RuntimeError(f"an event after {since} is told that the journal does not have")
 
@@ -369,7 +366,7 @@ class Connection:
 
     # --- commands -------------------------------------------------------------------------------
 
-    async def _obey(self, command: Command, frame: str | bytes, caller: Caller) -> None:
+    async def _execute(self, command: Command, frame: str | bytes, caller: Caller) -> None:
         mutates = command.data.MUTATES
         if (mutates or command.data.BEYOND) and caller.mode == "readonly":
             raise Refused(
@@ -382,25 +379,24 @@ class Connection:
                 ),
             )
 
+        frames: Iterable[bytes]
         if mutates and caller.wants_replies:
-            frames: Iterable[bytes] = await self._once(command, frame, caller)
+            text = frame.encode() if isinstance(frame, str) else frame
+            async with self._answers.answer_to(command.id, text) as stored:
+                if stored.frames is None:
+                    stored.frames = tuple(await self._answer(command, caller))
+
+                frames = stored.frames
         else:
-            frames = await self._do(command, caller)
+            frames = await self._answer(command, caller)
 
         for answer in frames:
             await self._outlet.room()
             self._outlet.send(answer)
 
-    async def _once(self, command: Command, frame: str | bytes, caller: Caller) -> Frames:
-        async def do() -> Frames:
-            return tuple(await self._do(command, caller))
-
-        text = frame.encode() if isinstance(frame, str) else frame
-        return await self._answers.once(command.id, text, do)
-
-    async def _do(self, command: Command, caller: Caller) -> Iterable[bytes]:
+    async def _answer(self, command: Command, caller: Caller) -> Iterable[bytes]:
         try:
-            answer = await self._doors.handle(command, caller)
+            answer = await self._api.handle(command, caller)
         except Refused as refusal:
             return (self._refusal_frame(refusal, command.id, command.type),)
         except Exception:
@@ -412,7 +408,7 @@ class Connection:
         return self._frames_of(answer, command, caller)
 
     def _history_after(self, since: int) -> Iterator[Message | PageRead]:
-        last = self._doors.last_seq()
+        last = self._api.last_seq()
         if self._wants_replies:
             return history_batches(self._pages, since, last, BATCH, self._clock)
 
@@ -424,7 +420,7 @@ class Connection:
         """Encode one frame at a time, so that only the frame being sent is in memory."""
         try:
             for event in answer.events:
-                frame = self._in_its_words(event_frame(event, self._clock))
+                frame = self._projected(event_frame(event, self._clock))
                 if frame is not None:
                     yield frame
 

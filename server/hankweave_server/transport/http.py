@@ -100,11 +100,11 @@ class Upgrade:
 class FrontDoor:
     """The handler of HTTP requests: an upgrade, a page, or a refusal for each."""
 
-    def __init__(self, exposure: Exposure, port: int, gate: Gate, doors: ServerApi) -> None:
+    def __init__(self, exposure: Exposure, port: int, gate: Gate, api: ServerApi) -> None:
         self._hosts = exposure.hosts(port)
         self._origins = exposure.origins(port)
         self._gate = gate
-        self._doors = doors
+        self._api = api
         self._pages = read_pages()
         # A policy cannot name addresses in brackets; 'self' covers them.
         named = (origin for origin in self._origins if "[" not in origin)
@@ -166,17 +166,17 @@ class FrontDoor:
     def _source(self, path: str) -> Callable[[], tuple[HTTPStatus, Page]] | None:
         match path:
             case "/healthz":
-                return lambda: self._health(self._doors.health().alive)
+                return lambda: self._health(self._api.health().alive)
             case "/readyz":
-                return lambda: self._health(self._doors.health().ready)
+                return lambda: self._health(self._api.health().ready)
             case "/metrics":
-                return lambda: (HTTPStatus.OK, Page(self._doors.metrics(), METRICS_TYPE))
+                return lambda: (HTTPStatus.OK, Page(self._api.metrics(), METRICS_TYPE))
             case _:
                 page = self._pages.get(path)
                 return None if page is None else lambda: (HTTPStatus.OK, page)
 
     def _health(self, good: bool) -> tuple[HTTPStatus, Page]:
-        body = msgspec.json.encode(self._doors.health())
+        body = msgspec.json.encode(self._api.health())
         status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
         return status, Page(body, "application/json")
 

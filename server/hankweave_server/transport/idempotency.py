@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -26,7 +27,9 @@ _Key = tuple[CommandId, bytes]
 
 
 @dataclass(slots=True)
-class _Entry:
+class StoredAnswer:
+    """The frames that answer a command; None until it has been executed."""
+
     done: anyio.Event = field(default_factory=anyio.Event)
     frames: Frames | None = None
 
@@ -42,12 +45,11 @@ class AnswerBook:
         self._kept = kept
         self._kept_bytes = kept_bytes
         self._bytes = 0
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries: OrderedDict[_Key, StoredAnswer] = OrderedDict()
 
-    async def once(
-        self, command_id: CommandId, frame: bytes, do: Callable[[], Awaitable[Frames]]
-    ) -> Frames:
-        """Return the answer of `do`, which is called only for a new id and frame.
+    @asynccontextmanager
+    async def answer_to(self, command_id: CommandId, frame: bytes) -> AsyncIterator[StoredAnswer]:
+        """Yield the answer to a command, which the block sets if it is a new id and frame.
 
         Raises Refused (SHUTTING_DOWN) if the first execution was cancelled while this one waited.
         """
@@ -55,11 +57,16 @@ class AnswerBook:
         known = self._entries.get(key)
         if known is not None:
             self._entries.move_to_end(key)
-            return await _outcome_of(known)
+            await known.done.wait()
+            if known.frames is None:
+                raise Refused(ErrorCode.SHUTTING_DOWN, "The server is shutting down.")
 
-        entry = self._entries[key] = _Entry()
+            yield known
+            return
+
+        entry = self._entries[key] = StoredAnswer()
         try:
-            entry.frames = await do()
+            yield entry
         finally:
             entry.done.set()
             if entry.frames is None:
@@ -67,7 +74,6 @@ class AnswerBook:
 
         self._bytes += entry.size
         self._forget_oldest()
-        return entry.frames
 
     def _forget_oldest(self) -> None:
         if self._is_within_bounds():
@@ -81,11 +87,3 @@ class AnswerBook:
 
     def _is_within_bounds(self) -> bool:
         return len(self._entries) <= self._kept and self._bytes <= self._kept_bytes
-
-
-async def _outcome_of(entry: _Entry) -> Frames:
-    await entry.done.wait()
-    if entry.frames is None:
-        raise Refused(ErrorCode.SHUTTING_DOWN, "The server is shutting down.")
-
-    return entry.frames

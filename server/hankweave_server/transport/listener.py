@@ -131,7 +131,7 @@ def reserve(host: str, number: int) -> Port:
 
 @asynccontextmanager
 async def serve(
-    doors: ServerApi,
+    api: ServerApi,
     settings: ListenerSettings,
     clock: Clock | None = None,
     port: Port | None = None,
@@ -160,7 +160,7 @@ async def serve(
         traffic = TrafficLog(settings.traffic_log, clock, redactor=redactor, report=_report_log)
         async with task_group() as group:
             group.start_soon(traffic.run)
-            listener = Listener(doors, settings, Gate(keyring), clock, traffic, group)
+            listener = Listener(api, settings, Gate(keyring), clock, traffic, group)
             try:
                 await listener.open(listening)
                 yield listener
@@ -176,14 +176,14 @@ class Listener:
 
     def __init__(
         self,
-        doors: ServerApi,
+        api: ServerApi,
         settings: ListenerSettings,
         gate: Gate,
         clock: Clock,
         traffic: TrafficLog,
         group: TaskGroup,
     ) -> None:
-        self._doors = doors
+        self._api = api
         self._settings = settings
         self._gate = gate
         self._group = group
@@ -195,23 +195,23 @@ class Listener:
         self._is_crowded = False
         self.port = settings.port
         self.hub = Hub(
-            doors.last_seq,
+            api.last_seq,
             lambda frame: traffic.record("out", frame),
             clock,
-            on_change=doors.clients_changed,
+            on_change=api.clients_changed,
         )
         """The hub that the ledger publishes to."""
         self._conversations = Conversations(
             Shared(
-                doors=doors,
+                api=api,
                 gate=gate,
                 answers=AnswerBook(),
                 clock=clock,
                 pages=(
-                    JournalPages(doors.history_page),
-                    JournalPages(doors.history_page, reference.project),
+                    JournalPages(api.history_page),
+                    JournalPages(api.history_page, reference.project),
                 ),
-                snapshots=Snapshots(doors, clock),
+                snapshots=Snapshots(api, clock),
             ),
             self.hub,
             traffic,
@@ -261,7 +261,7 @@ class Listener:
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
         # Created before the first request is accepted, because both checks include the port.
-        self._front_door = FrontDoor(settings.exposure, self.port, self._gate, self._doors)
+        self._front_door = FrontDoor(settings.exposure, self.port, self._gate, self._api)
         self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
 
@@ -348,7 +348,7 @@ class Listener:
         """Report once that connections are turned away, and watch for the end of it."""
         if not self._is_crowded:
             self._is_crowded = True
-            self._doors.report(OUT_OF_DESCRIPTORS, _CROWDED)
+            self._api.report(OUT_OF_DESCRIPTORS, _CROWDED)
             self._group.start_soon(self._await_room)
 
     async def _await_room(self) -> None:
@@ -356,7 +356,7 @@ class Listener:
             await anyio.sleep(_BETWEEN_LOOKS)
             if self._port.has_room:
                 self._is_crowded = False
-                self._doors.withdraw(OUT_OF_DESCRIPTORS)
+                self._api.withdraw(OUT_OF_DESCRIPTORS)
                 return
 
     # --- sessions -------------------------------------------------------------------------------

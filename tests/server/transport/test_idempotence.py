@@ -11,7 +11,7 @@ from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CommandId
 from hankweave_server.api.caller import Caller, CommandAnswer
-from hankweave_server.transport.idempotency import AnswerBook, Frames
+from hankweave_server.transport.idempotency import AnswerBook
 from support.small_server import SmallRest, small_server
 from support.waiting import limited
 
@@ -112,12 +112,11 @@ async def test_the_book_forgets_the_oldest_by_number_and_by_bytes() -> None:
     """The record is bounded by number and by bytes, and never drops a command that still runs."""
     calls: list[str] = []
 
-    async def ask(book: AnswerBook, name: str, size: int = 1) -> Frames:
-        async def do() -> Frames:
-            calls.append(name)
-            return (b"x" * size,)
-
-        return await book.once(CommandId(name), b"frame", do)
+    async def ask(book: AnswerBook, name: str, size: int = 1) -> None:
+        async with book.answer_to(CommandId(name), b"frame") as stored:
+            if stored.frames is None:
+                calls.append(name)
+                stored.frames = (b"x" * size,)
 
     few = AnswerBook(kept=2)
     for name in ("a", "b", "a", "c", "a", "b"):

@@ -228,7 +228,7 @@ async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Pat
     settings.controller_token.write_text("stale\n")
     rest = SmallRest()
     async with (
-        serve(rest.doors(), settings) as listener,
+        serve(rest.server_api(), settings) as listener,
         connect(listener.url, proxy=None) as socket,
     ):
         assert not settings.controller_token.exists()
@@ -238,8 +238,9 @@ async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Pat
 
 async def test_an_unsafe_exposure_is_refused_before_a_socket_is_opened(tmp_path: Path) -> None:
     """No port and no token is left behind."""
+    settings = settings_in(tmp_path, exposure=Exposure("0.0.0.0"))
     with pytest.raises(Stop) as stop:
-        async with serve(SmallRest().doors(), settings_in(tmp_path, exposure=Exposure("0.0.0.0"))):
+        async with serve(SmallRest().server_api(), settings):
             pass
 
     assert stop.value.exit_code == ExitCode.CONFIGURATION
@@ -251,7 +252,7 @@ async def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     async with small_server(tmp_path) as server:
         with pytest.raises(Stop) as stop:
             async with serve(
-                SmallRest().doors(), settings_in(tmp_path / "other", port=server.listener.port)
+                SmallRest().server_api(), settings_in(tmp_path / "other", port=server.listener.port)
             ):
                 pass
 
