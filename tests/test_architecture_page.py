@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -26,15 +27,20 @@ SERVER = TOP / "server" / "hankweave_server"
 PAGE = (TOP / "docs" / "explanation" / "architecture.md").read_text()
 
 MODULE = re.compile(r"(?<![\w/.])(?:[a-z_]+/)*[a-z_]+\.py\b")
+FENCED = re.DOTALL | re.MULTILINE
 PLACE = re.compile(r"`((?:[a-z_]+/|scripts/)[\w/.-]*)`")
 PACKAGE_ROW = re.compile(r"^\| `([a-z_]+)(?:/|\.py)` \| \S", re.MULTILINE)
 ROW = re.compile(r"^\| (\d+) \| (.*) \|$", re.MULTILINE)
 STOP = re.compile(r"^(\d+)\. `([a-z_/]+\.py)` `(\w+(?:\.\w+)?)`: (\S.*)$", re.MULTILINE)
+FRAME = re.compile(r"^  ([a-z_/]+\.py) +(\w+\.\w+)$", re.MULTILINE)
 CALL = re.compile(r"\b((?:[A-Z]\w+\.)?[a-z_]\w*)\(\)")
 
 IN_PACKAGE = re.compile(r"^- `([a-z_]+/?)`: \S", re.MULTILINE)
 
 MOST_STOPS = 20
+MOST_MOVES = 9
+THE_DISK = ("wal.py WriteAheadLog.publish", "worktree/tree_writer.py TemporaryFiles.put")
+"""Where the intent and the safety checkpoint are written, and then a restored file."""
 
 
 class Stop(NamedTuple):
@@ -73,6 +79,19 @@ def stops() -> list[Stop]:
     """Return the numbered list of the walk through a rollback."""
     found = STOP.findall(section("A rollback, step by step"))
     return [Stop(int(number), module, function) for number, module, function, _ in found]
+
+
+def stacks() -> list[list[str]]:
+    """Return the two stacks of calls from the frame to the disk; they begin in the same way."""
+    above, *below = re.findall(r"^```text\n(.*?)^```", section("The calls to the disk"), FENCED)
+    first = FRAME.findall(above)
+    return [[" ".join(call) for call in (*first, *FRAME.findall(rest))] for rest in below]
+
+
+def moves(calls: Iterable[str]) -> int:
+    """Return how often a call is in another package than the one before it."""
+    packages = [re.split(r"[/ ]", call)[0] for call in calls]
+    return sum(here != there for here, there in pairwise(packages))
 
 
 def functions_of(module: Path) -> set[str]:
@@ -166,8 +185,30 @@ def test_the_walk_is_a_list_of_functions_that_exist() -> None:
         assert stop.function in functions_of(SERVER / stop.module), str(stop)
 
 
+def test_the_disk_is_reached_in_few_stops_and_moves() -> None:
+    """The stops down to the restored file, and each stack, change the package at most nine times.
+
+    A stack has at most twenty calls, each of a function of the module beside it.
+    """
+    walk = [str(stop) for stop in stops()]
+    down = walk[: walk.index(THE_DISK[1]) + 1]
+    assert [call for call in down if call in THE_DISK] == [*THE_DISK]
+    assert moves(down) <= MOST_MOVES
+    assert [stack[-1] for stack in stacks()] == [*THE_DISK]
+    for stack in stacks():
+        assert stack[0] == walk[0]
+        assert len(stack) <= MOST_STOPS
+        assert moves(stack) <= MOST_MOVES
+        for call in stack:
+            module, function = call.split()
+            assert function in functions_of(SERVER / module), call
+
+
 async def test_a_real_rollback_makes_every_stop_in_its_order(tmp_path: Path) -> None:
-    """The stops are called as listed, from a client's command to the restored file and back."""
+    """The stops are called as listed, from a client's command to the restored file and back.
+
+    The two stacks are those with which it comes to the disk, without a function left out.
+    """
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),
@@ -196,6 +237,11 @@ async def test_a_real_rollback_makes_every_stop_in_its_order(tmp_path: Path) -> 
     calls = trace.read_text().splitlines()
     late = missed(stops(), calls)
     assert late is None, f"stop {late} is not made, or before the one above it"
+
+    made = json.loads(Path(f"{trace}.stacks").read_text())
+    for shown in stacks():
+        stack = next(each for each in made if each[-1] == shown[-1])
+        assert stack[stack.index(shown[0]) :] == shown
 
     # The check can fail: two neighbours that are called once cannot be swapped.
     once = {stop for stop in stops() if calls.count(str(stop)) == 1}

@@ -31,7 +31,6 @@ from hankweave_server.domain import lifecycle
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.git.repack import Pace
 from hankweave_server.ledger.writer import Ledger
-from hankweave_server.meter import UNWATCHED
 from support.scripted_hank import codon, write_hank
 
 ROUNDS = 500
@@ -133,7 +132,9 @@ class _Step:
         )
         await self._post(moved(self._run_id, running, ended))
         # A server packs its store now and then.
-        await self._checkpointer.consolidate(Pace(lambda: False), UNWATCHED)
+        await self._checkpointer.call_beside(
+            lambda engine: engine.housekeeping.consolidate(Pace(lambda: False))
+        )
 
     def _talk(self, number: int, messages: int) -> Iterator[Transition | EventData]:
         for part in range(messages):

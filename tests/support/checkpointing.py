@@ -164,7 +164,7 @@ class EngineDoor:
             raise Refusal(ErrorCode.INSUFFICIENT_SPACE) from problem
 
     def _rollback(self, sha: str) -> Restored:
-        (target,) = self.engine.find(sha)
+        (target,) = (each.sha for each in self.engine.commits() if each.sha.startswith(sha))
         plan = self.engine.plan_restore(target, self._patterns)
         safety = self.engine.checkpoint(self._request("safety", plan))
         report = self.engine.restore(target, safety.sha)

@@ -21,9 +21,9 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import Listings, TreeListing
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain import targets
 from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, shown
 
@@ -79,7 +79,7 @@ def no_such_path(text: str, where: str, *, at: str) -> Refused:
 class Sources:
     """The sources from which the past is read."""
 
-    store: CheckpointStore
+    store: CheckpointAccess
     known: Callable[[], Checkpoints]
     state: Callable[[], State]
     last_seq: Callable[[], int]

@@ -26,12 +26,12 @@ from hankweave_server.api.rollback import RollbackRequests, meant_paths
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_made
-from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.exploration.explorations import attempt_named, result_of
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.targets import target_of
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.execution.exploration import adoption
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback.planner import (
@@ -63,7 +63,7 @@ async def merge_preview(
     result = result_of(attempt, "$.data.attemptId")
     conflicts_in = adoption.new_folder(command.conflicts_in, ctx.layout.work_tree)
     async with _copy(ctx.layout) as engine:
-        store = CheckpointStore(engine)
+        store = CheckpointAccess(engine)
         await store.load(frozenset(ctx.ledger.digest.checkpoints().standing))
         present = _request(ctx, f"attempt {attempt.attempt_id}, merged", last_seq)
         made = await store.call(lambda engine: engine.checkpoint(present))
@@ -104,7 +104,7 @@ class _OnCopy:
 
     origin: PlanContext
     state: State
-    checkpointer: CheckpointStore
+    checkpointer: CheckpointAccess
 
     @property
     def layout(self) -> Layout:

@@ -168,7 +168,11 @@ class Diffs:
         sources = self._past.sources
         old, new = sides.old.sha, None if sides.new is None else sides.new.sha
         with faults_refused():
-            return await sources.store.diff(old, new, sources.patterns, selection, patch=patch)
+            return await sources.store.call(
+                lambda engine: engine.diff(
+                    old, new, sources.patterns() if new is None else (), selection, patch=patch
+                )
+            )
 
     async def _with_patches(
         self, sides: ComparedSides, names: Sequence[bytes], files: tuple[FileDifference, ...]
@@ -302,7 +306,9 @@ class PastReader:
         store, length = self._past.sources.store, command.length or MAX_RANGE
         meanings = the_path(command.path, at="$.data.path")
         with faults_refused():
-            found = await store.read_range(sha, meanings, command.offset, length)
+            found = await store.call(
+                lambda engine: engine.read_first(sha, meanings, command.offset, length)
+            )
 
         if found is None:
             where = f"among the files of checkpoint {sha[:12]}"

@@ -4,10 +4,11 @@ A checkpoint is made in the order scan, objects, trees, commit, ref, so a ref ne
 not on the disk. A restore is planned first, and never touches what no checkpoint holds. The
 package uses `git` for objects and refs, and `worktree` for files.
 
+`engine` is the facade. The server calls it by `execution.checkpoint_access`, one call at a time.
+
 Modules, in reading order:
 
-- `store`: what the server asks of the checkpoints: asynchronous, one call of the engine at a time
-- `engine`: everything that can be done with the shadow repository; blocking
+- `engine`: the facade: everything that can be done with checkpoints; blocking
 - `records`: checkpoints as the records that the journal and clients see
 - `model`: requests, plans and reports; frozen, with paths as bytes
 - `errors`: errors that carry the facts of a refusal
@@ -18,6 +19,7 @@ Modules, in reading order:
 - `notes`: manifests as git notes
 - `commit_message`: commit messages in Hankweave's format, written and read
 - `contents`: blobs of any size, and the objects that cannot be read
+- `intent`: the file that makes a restore known to the next start
 - `plan`: what a restore would change, without touching anything
 - `restore`: a restore from a safety checkpoint to a target, path by path, repeatable
 - `diff`: differences between checkpoints, or a checkpoint and the work tree; fingerprints

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +34,7 @@ from hankweave_server.checkpoints.file_reader import (
     Observation,
     Sink,
 )
+from hankweave_server.checkpoints.intent import IntentFile
 from hankweave_server.checkpoints.merge import TreeMerge
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
@@ -60,7 +61,7 @@ from hankweave_server.git.trees import (
     write_trees,
 )
 from hankweave_server.meter import UNWATCHED, Meter
-from hankweave_server.wal import StagedFile, Tail
+from hankweave_server.wal import Tail
 from hankweave_server.worktree.databases import COMPANIONS, base_of, family
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.open_files import OpenFiles
@@ -261,11 +262,10 @@ class Recording:
         notes: Notes,
         memory: WorkTreeMemory,
         size_limit: int | None,
-        staged_intent: Callable[[bytes], StagedFile],
+        intent: IntentFile,
         journal: Path,
     ) -> None:
-        """`staged_intent` writes the intent of a restore under its temporary name."""
-        self._staged_intent = staged_intent
+        self._intent = intent
         self.journal = journal
         self._repo = repo
         self._notes = notes
@@ -335,7 +335,7 @@ class Recording:
             meter.begin("flushing", "files")
             files = []
             if request.intent_of is not None:
-                files.append(self._staged_intent(request.intent_of(made)))
+                files.append(self._intent.staged(request.intent_of(made)))
 
             self._repo.publish(
                 staging, self._moves(request, commit, notes), files, tail=self._tail_of(request)

@@ -1,6 +1,6 @@
 """Create the shadow repository and the work tree of a branch from a checkpoint of another.
 
-An `Offshoot` lists what is needed: one checkpoint and all its ancestors. Whole files are copied,
+A `ClonePlan` lists what is needed: one checkpoint and all its ancestors. Whole files are copied,
 loose objects and packs, if they hold something needed: this is as fast as the disk. A pack may
 contain objects that the branch does not need; the first `gc` of the new execution removes them.
 
@@ -50,13 +50,13 @@ from hankweave_server.git.trees import FOLDER, Entry, encoded, parsed
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.scan import RACY_WINDOW_NS
-from hankweave_server.worktree.tree_writer import folder_for_spares
+from hankweave_server.worktree.tree_writer import folder_for_new_files
 
 _BESIDE_AN_INDEX = (".pack", ".idx")
 
 
 @dataclass(frozen=True, slots=True)
-class Offshoot:
+class ClonePlan:
     """A plan of what to copy for one checkpoint; the source must not change until it is done."""
 
     source: Path
@@ -78,7 +78,7 @@ class Offshoot:
         )
 
 
-def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offshoot:
+def plan_clone(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> ClonePlan:
     """Read the whole checkpoint, and find the files that hold its history; write nothing.
 
     Raises CheckpointNotFound, CheckpointDamaged and ShadowRepositoryError.
@@ -93,7 +93,7 @@ def plan_offshoot(layout: Layout, target: Sha, meter: Meter = UNWATCHED) -> Offs
             source.close()
 
 
-def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
+def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> ClonePlan:
     notes = Notes(source)
     commit = source.commit(target)
     if commit is None:
@@ -108,7 +108,7 @@ def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
     files = tuple(_files_with(source.path, needed))
     copied = sum((source.path / file).stat().st_size for file in files)
     restored = sum(source.size(digest) for digest in _blobs_of(source, commit))
-    return Offshoot(source.path, target, commits, files, copied + restored)
+    return ClonePlan(source.path, target, commits, files, copied + restored)
 
 
 def _objects_of(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> set[bytes]:
@@ -236,7 +236,7 @@ class Interrupted(Exception):
 
 
 def copy_repository(
-    plan: Offshoot,
+    plan: ClonePlan,
     layout: Layout,
     should_stop: Callable[[], bool],
     meter: Meter = UNWATCHED,
@@ -285,8 +285,8 @@ def fill_work_tree(target: Sha, layout: Layout, meter: Meter = UNWATCHED) -> Non
         memory = WorkTreeMemory(repo, notes, layout.work_tree, None)
         try:
             memory.follow(target)
-            with folder_for_spares(layout.checkpoints) as spares:
-                _materialise(repo, notes, memory, target, spares, meter)
+            with folder_for_new_files(layout.checkpoints) as new_files:
+                _materialise(repo, notes, memory, target, new_files, meter)
 
             # From now on, every change gets a later time than the files have.
             time.sleep(RACY_WINDOW_NS / 1e9)
@@ -302,13 +302,13 @@ def _materialise(
     notes: Notes,
     memory: WorkTreeMemory,
     target: Sha,
-    spares: int,
+    new_files: int,
     meter: Meter,
 ) -> None:
     commit = repo.commit(target)
     assert commit is not None, "the checkpoint was copied"
     with memory.descent.fresh() as descent:
-        materialising = Restorer(
+        restorer = Restorer(
             safety=TargetSnapshot(repo, target, EMPTY_TREE, Manifest()),
             target=TargetSnapshot(repo, target, bytes.fromhex(commit.tree), notes.manifest(target)),
             scan=memory.scan,
@@ -316,11 +316,12 @@ def _materialise(
             descent=descent,
             selection=None,
             keep=frozenset(),
-            spares=spares,
+            new_files=new_files,
             meter=meter,
             is_verified=True,
         )
-        report = materialising.run()
+        restorer.apply(restorer.changes())
+        report = restorer.report()
 
     if report.unrestored:
         raise RestoreIncomplete(report.unrestored)
@@ -375,7 +376,7 @@ def _copy_notes_and_memory(
         copy.point(MEMORY_REF, memory.hex())
 
 
-def _copy_branches(copy: ShadowRepo, plan: Offshoot) -> None:
+def _copy_branches(copy: ShadowRepo, plan: ClonePlan) -> None:
     """Recreate the branch of each run in the history, at its newest commit there."""
     tips: dict[str, Sha] = {}
     waiting, seen = [plan.target], set[Sha]()

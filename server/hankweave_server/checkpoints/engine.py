@@ -1,21 +1,33 @@
-"""The checkpoint engine: the facade of the shadow repository for the daemon.
+"""The checkpoint engine: the facade of the shadow repository, and of this package.
 
-All calls block, and no two may run at the same time; the daemon makes them from one worker at a
-time. A call that raises has changed no ref, and when a call returns, its results are on disk and
-survive a power cut.
+All calls block, and no two may run at the same time; in a server, `execution.checkpoint_access`
+makes them in a worker thread, one at a time. A call that raises has changed no ref, and when a call
+returns, its results are on disk and survive a power cut.
+
+What can be done, by topic; a topic with no state in common with the others is an attribute:
+
+- capture: `checkpoint`, or `checkpoint_unless_changed` with `complete` or `abandon`;
+  `scan_changes` and `fingerprint`
+- other executions: `import_checkpoint`, `merge` with `commit_merge`, `clone`
+- plan: `plan_restore`; of a plan, `obstacles`, `foresee` and `foresee_losses`
+- restore: `restore`; `intent` makes a crash in the middle known to the next start
+- read: `commits`, `facts`, `head` and `tip`; `tree`, `read_file`, `read_range`; `diff`
+- gc: `housekeeping` measures, packs and chooses; `prune` removes, `repair` mends
+- `pins` and `sessions`
+- the watch of the work tree: `watch_state`, `prove_unchanging`, `verify_watch`
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import commit_message, repo_init
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges, PendingChanges, Recording
+from hankweave_server.checkpoints.clone import ClonePlan, copy_repository, plan_clone
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, DetachedRefs, set_aside
 from hankweave_server.checkpoints.diff import (
@@ -33,6 +45,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.checkpoints.file_reader import CapturedFile, FileRefused
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
+from hankweave_server.checkpoints.intent import IntentFile
 from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt
 from hankweave_server.checkpoints.merge import TreeMerge, merge
 from hankweave_server.checkpoints.model import (
@@ -50,21 +63,17 @@ from hankweave_server.checkpoints.model import (
     WorkTreeChange,
 )
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pins import Pins
 from hankweave_server.checkpoints.plan import Planning
 from hankweave_server.checkpoints.pruning import Housekeeping, Pruned
 from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
 from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot, foreseen_losses
-from hankweave_server.checkpoints.session_snapshots import Epochs
+from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.retention import CommitFacts, Pruning
-from hankweave_server.fsutil import (
-    remove_durably,
-    sync_directory,
-    sync_filesystem,
-    write_private,
-)
+from hankweave_server.fsutil import sync_directory, sync_filesystem
 from hankweave_server.git.errors import (
     InsufficientSpace,
     ShadowRepositoryError,
@@ -76,11 +85,11 @@ from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.git.trees import Entry
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
-from hankweave_server.wal import StagedFile, WriteAheadLog
+from hankweave_server.wal import WriteAheadLog
 from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.stat_index import TrackedFile
 from hankweave_server.worktree.tree_outline import Outline, outline
-from hankweave_server.worktree.tree_writer import folder_for_spares
+from hankweave_server.worktree.tree_writer import folder_for_new_files
 from hankweave_server.worktree.watch import WatchState
 
 SPACE_RESERVE = 8 << 20
@@ -125,21 +134,22 @@ class CheckpointEngine:
             watches=watches,
         )
         folder = layout.state_directory if place is None else place.state_directory
-        self._intent = folder / layout.rollback_intent.name
+        self.intent = IntentFile(folder / layout.rollback_intent.name, self._repo, wal)
         self._recording = Recording(
             self._repo,
             self._notes,
             self._memory,
             size_limit,
-            self._staged_intent,
+            self.intent,
             folder / layout.journal.relative_to(layout.state_directory),
         )
         self._comparing = Comparing(self._repo, self._memory)
         self._pending_changes = PendingChanges(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
-        self.epochs = Epochs(self._repo)
+        self.sessions = SessionSnapshots(self._repo)
         self._line_merger = LineMerger()
+        self.pins = Pins(self._repo)
         self.housekeeping = Housekeeping(self._repo, self._notes, layout)
         self._memory.load(layout.scan_cache)
 
@@ -197,12 +207,12 @@ class CheckpointEngine:
         try:
             yield engine
         finally:
-            engine._let_go()
+            engine._release()
 
     def close(self) -> None:
         """Save the scan cache, if the disk has space, and release the work tree."""
         self._save_cache()
-        self._let_go()
+        self._release()
 
     def _save_cache(self) -> None:
         # Without the cache a checkpoint is merely slower: a full disk must neither fail a
@@ -210,7 +220,7 @@ class CheckpointEngine:
         with contextlib.suppress(OSError):
             self._memory.save(self.layout.scan_cache)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._ranges.close()
         self._memory.close()
         if self._wal is not None:
@@ -231,7 +241,7 @@ class CheckpointEngine:
         this returns, the checkpoint survives a power cut. Raises InsufficientSpace, or
         ShadowRepositoryError when repository or work tree cannot be used at all.
         """
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             capture = self._recording.capture(request, self._parent_of(request), meter)
 
         return self.complete(capture, request, meter)
@@ -244,7 +254,7 @@ class CheckpointEngine:
         In that case the content is captured: report the changes, then call `complete` or `abandon`
         before anything else. Digests are noted of up to so many files. Raises as `checkpoint`.
         """
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             head, parent = self.head(), self._parent_of(request)
             capture = self._recording.capture(request, parent, meter, digests_up_to=digests_up_to)
             changes: tuple[WorkTreeChange, ...] = ()
@@ -268,7 +278,7 @@ class CheckpointEngine:
         self, capture: Capture, request: CheckpointRequest, meter: Meter = UNWATCHED
     ) -> CheckpointMade:
         """Make a checkpoint of what was captured; raises as `checkpoint`."""
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             made = self._recording.commit(capture, request, meter)
             if capture.is_reported:
                 self._pending_changes.follow_capture(request, capture, made)
@@ -300,7 +310,7 @@ class CheckpointEngine:
                 return import_checkpoint(
                     self._repo,
                     self._notes,
-                    self.epochs,
+                    self.sessions,
                     foreign,
                     request,
                     parent,
@@ -309,7 +319,7 @@ class CheckpointEngine:
                 )
             except BaseException:
                 if self._repo.drop_held():
-                    self.epochs = Epochs(self._repo)
+                    self.sessions = SessionSnapshots(self._repo)
 
                 raise
 
@@ -318,7 +328,7 @@ class CheckpointEngine:
         capture.staging.abandon()
         self._memory.forget()
         if self._repo.drop_held():
-            self.epochs = Epochs(self._repo)
+            self.sessions = SessionSnapshots(self._repo)
 
     @property
     def has_log(self) -> bool:
@@ -332,7 +342,7 @@ class CheckpointEngine:
 
         A scan that trusts stat data costs less, and may miss what open writers wrote.
         """
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
             if not trusts_stat_data:
@@ -351,7 +361,7 @@ class CheckpointEngine:
 
     def fingerprint(self, patterns: Iterable[str]) -> Fingerprint | Incomparable:
         """Return what identifies the tracked files as they are now; store nothing."""
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             head = self.head()
             pending = self._memory.with_held(self._memory.refresh(head, tuple(patterns)))
             if self._memory.scan.unlistable:
@@ -377,7 +387,7 @@ class CheckpointEngine:
 
         Call this when no reply waits: each file is opened, which takes about 10 us.
         """
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             return self._memory.scan.prove(at_most)
 
     def verify_watch(self) -> tuple[bytes, ...]:
@@ -385,7 +395,7 @@ class CheckpointEngine:
 
         If there are any, all further scans are full, and the next one reports these paths.
         """
-        with self._remembering_nothing_false():
+        with self._forgetting_on_failure():
             missed = self._memory.missed_by_watch()
             if missed:
                 self._memory.scan.distrust()
@@ -426,10 +436,6 @@ class CheckpointEngine:
             return _facts(self._commit(sha))
         except commit_message.NotACheckpoint as stranger:
             raise CheckpointNotFound(sha) from stranger
-
-    def find(self, prefix: str) -> list[Sha]:
-        """Return the checkpoints on our refs with that sha prefix; never a tree or a blob."""
-        return [facts.sha for facts in self.commits() if facts.sha.startswith(prefix)]
 
     def skipped(self) -> dict[Sha, tuple[Skipped, ...]]:
         """Return the paths that each checkpoint skipped; checkpoints without any are left out."""
@@ -501,7 +507,7 @@ class CheckpointEngine:
                 self._memory.forget()
 
             self._verification = Verification(self._repo, self._notes)
-            self.epochs = Epochs(self._repo)
+            self.sessions = SessionSnapshots(self._repo)
             self._repo.trust()
             return repaired
 
@@ -527,7 +533,7 @@ class CheckpointEngine:
         meter.begin("checking", "objects")
         snapshot = self._readable(target, meter)
         meter.begin("scanning", "files")
-        with self._remembering_nothing_false(), self._pending_changes.unless_it_fails():
+        with self._forgetting_on_failure(), self._pending_changes.unless_it_fails():
             wanted = tuple(patterns)
             head = self.head()
             pending = self._memory.with_held(self._memory.refresh(head, wanted))
@@ -562,34 +568,6 @@ class CheckpointEngine:
         """Return the attributes of files that a restore by this plan will not put back."""
         with disk_faults(self.layout.root), self._memory.descent.fresh() as descent:
             return foreseen_losses(plan, self._snapshot(plan.target), descent)
-
-    def _staged_intent(self, content: bytes) -> StagedFile:
-        temporary = self._intent.with_name(self._intent.name + ".tmp")
-        write_private(temporary, content, durable=False)
-        return StagedFile(temporary, self._intent)
-
-    def write_intent(self, content: bytes) -> None:
-        """Make the intent of a restore durable; for one that needs no safety checkpoint."""
-        with disk_faults(self.layout.root):
-            self._repo.publish(None, {}, [self._staged_intent(content)])
-
-    def forget_intent(self, content: bytes) -> None:
-        """Remove the intent of a restore whose outcome is durable; a later intent stays.
-
-        Nothing is flushed. Until the next checkpoint, a power cut can bring it back.
-        """
-        with disk_faults(self.layout.root):
-            if self._wal is None:
-                remove_durably(self._intent)
-            else:
-                self._wal.remove(self._intent, content)
-
-    def set_intent_aside(self, name: str) -> None:
-        """Give the intent another name, durably."""
-        with disk_faults(self.layout.root):
-            self._repo.settle()
-            self._intent.rename(self._intent.with_name(name))
-            sync_directory(self._intent.parent)
 
     def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
         """Return those of the paths that are files or folders of a checkpoint, or exist now."""
@@ -638,11 +616,11 @@ class CheckpointEngine:
         goal, start = self._snapshot(target), self._snapshot(safety)
         with (
             self._reading(target, safety),
-            self._remembering_nothing_false(),
+            self._forgetting_on_failure(),
             self._memory.descent.fresh() as descent,
-            folder_for_spares(self.layout.checkpoints) as spares,
+            folder_for_new_files(self.layout.checkpoints) as new_files,
         ):
-            materialising = Restorer(
+            restorer = Restorer(
                 safety=start,
                 target=goal,
                 scan=self._memory.scan,
@@ -650,10 +628,11 @@ class CheckpointEngine:
                 descent=descent,
                 selection=paths,
                 keep=keep,
-                spares=spares,
+                new_files=new_files,
                 meter=meter,
             )
-            report = materialising.run()
+            restorer.apply(restorer.changes())
+            report = restorer.report()
             self._pending_changes.leave(left.path for left in report.unrestored)
             meter.begin("flushing", "files")
             if detaches:
@@ -724,12 +703,22 @@ class CheckpointEngine:
             except KeyError as problem:
                 raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
 
-    # Session snapshots of agents and sentinels
+    def clone(
+        self,
+        sha: Sha,
+        copy: Layout,
+        before_copy: Callable[[ClonePlan], None],
+        should_stop: Callable[[], bool],
+        meter: Meter = UNWATCHED,
+    ) -> ClonePlan:
+        """Copy a checkpoint and all its ancestors into a new repository; return what was copied.
 
-    def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
-        """Save the session files as they are, and return their epoch (see `Epochs.save`)."""
-        with disk_faults(self.layout.root):
-            return self.epochs.save(places, beyond=beyond)
+        `before_copy` is called when the size is known; an error that it raises prevents the copy.
+        """
+        planned = plan_clone(self.layout, sha, meter)
+        before_copy(planned)
+        copy_repository(planned, copy, should_stop, meter)
+        return planned
 
     # Read access
 
@@ -748,7 +737,7 @@ class CheckpointEngine:
             with self._reading(a, b):
                 return self._comparing.trees(old, self._tree_of(b), paths, patch=patch)
 
-        with self._reading(a), self._remembering_nothing_false():
+        with self._reading(a), self._forgetting_on_failure():
             self._memory.refresh(self.head(), tuple(patterns))
             with self._memory.descent.fresh():
                 return self._comparing.with_work_tree(old, paths, patch=patch)
@@ -803,6 +792,16 @@ class CheckpointEngine:
             data = self._ranges.read(entry.digest, found.size, offset, length)
             return ContentRange(data, found.size, found.mode)
 
+    def read_first(
+        self, sha: Sha, paths: Iterable[bytes], offset: int, length: int
+    ) -> ContentRange | None:
+        """Read a range of the first of the paths that the checkpoint has; None if it has none."""
+        for path in paths:
+            with contextlib.suppress(PathNotInCheckpoint):
+                return self.read_range(sha, path, offset, length)
+
+        return None
+
     def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
         """Return the files of a checkpoint."""
         snapshot = self._snapshot(sha)
@@ -810,14 +809,10 @@ class CheckpointEngine:
             files = sorted(snapshot.files())
             return tuple(snapshot.described(path, entry) for path, entry in files)
 
-    def refresh_index(self, sha: Sha) -> None:
-        """Write the index, so that stock `git status` and `git diff` compare with a checkpoint."""
-        self._repo.write_index(self._commit(sha).tree)
-
     # Helpers
 
     @contextmanager
-    def _remembering_nothing_false(self) -> Iterator[None]:
+    def _forgetting_on_failure(self) -> Iterator[None]:
         """Reset the memory when a call fails: it may record something that never happened."""
         try:
             with disk_faults(self.layout.root):
@@ -825,7 +820,7 @@ class CheckpointEngine:
         except BaseException:
             self._memory.forget()
             if self._repo.drop_held():
-                self.epochs = Epochs(self._repo)
+                self.sessions = SessionSnapshots(self._repo)
 
             raise
 

@@ -25,7 +25,7 @@ from hankweave_server.checkpoints.model import (
     CheckpointRequest,
 )
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.session_snapshots import Epochs
+from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, ShadowRepo
 from hankweave_server.git.trees import FOLDER, Entry, parsed
@@ -45,7 +45,7 @@ class ForeignCheckpoint:
 def import_checkpoint(
     repo: ShadowRepo,
     notes: Notes,
-    epochs: Epochs,
+    sessions: SessionSnapshots,
     foreign: ForeignCheckpoint,
     request: CheckpointRequest,
     parent: Sha,
@@ -66,12 +66,12 @@ def import_checkpoint(
         facts = commit_message.read_back(
             commit.sha, commit.tree, commit.parents, commit.committed, commit.message
         )
-        files = Epochs(source).tree_of(facts.memory_epoch)
+        files = SessionSnapshots(source).tree_of(facts.memory_epoch)
         if files is not None:
             epoch_staging = repo.staging()
             with _abandoning(epoch_staging):
                 _copy_tree(source, files, None, repo, epoch_staging.add)
-                epoch = epochs.adopt(
+                epoch = sessions.adopt(
                     source.read_tree(files), beyond=highest_epoch, staging=epoch_staging
                 )
 

@@ -12,6 +12,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.instants import epoch_ms
 from hankweave_server.checkpoints.commit_message import AUTHOR
 from hankweave_server.checkpoints.errors import CheckpointNotFound
+from hankweave_server.git.errors import disk_faults
 from hankweave_server.git.repo import PINS, RawCommit, ShadowRepo
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
@@ -24,26 +25,32 @@ class Pins:
         self._repo = repo
 
     def pin(self, sha: Sha, name: str | None) -> None:
-        """Pin a checkpoint, durably; a name replaces an earlier one, None removes it."""
-        try:
-            commit = self._repo.commit(sha)
-        except KeyError as problem:
-            raise CheckpointNotFound(sha) from problem
+        """Protect a checkpoint from pruning, durably.
 
-        if commit is None:
-            raise CheckpointNotFound(sha)
+        A name replaces an earlier one, None removes it. Raises CheckpointNotFound,
+        InsufficientSpace or ShadowRepositoryError.
+        """
+        with disk_faults(self._repo.path):
+            try:
+                commit = self._repo.commit(sha)
+            except KeyError as problem:
+                raise CheckpointNotFound(sha) from problem
 
-        name = None if name is None else _UNPRINTABLE.sub(" ", name).strip()
-        staging = self._repo.staging()
-        try:
-            target = staging.add("tag", _tag(commit, name)).hex() if name else sha
-            self._repo.publish(staging, {PINS + sha: target})
-        finally:
-            staging.abandon()
+            if commit is None:
+                raise CheckpointNotFound(sha)
+
+            name = None if name is None else _UNPRINTABLE.sub(" ", name).strip()
+            staging = self._repo.staging()
+            try:
+                target = staging.add("tag", _tag(commit, name)).hex() if name else sha
+                self._repo.publish(staging, {PINS + sha: target})
+            finally:
+                staging.abandon()
 
     def unpin(self, sha: Sha) -> None:
         """Remove a pin, durably; do nothing if the checkpoint is not pinned."""
-        self._repo.drop(PINS + sha)
+        with disk_faults(self._repo.path):
+            self._repo.drop(PINS + sha)
 
     def all(self) -> dict[Sha, str | None]:
         """Return every pinned checkpoint and its name."""

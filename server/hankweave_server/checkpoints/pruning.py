@@ -1,4 +1,4 @@
-"""Maintain the shadow repository: size, consolidation, pins, retention, garbage, fsck.
+"""Maintain the shadow repository: size, consolidation, retention, garbage, fsck.
 
 Calls block like the engine's and must not run at the same time as another of its calls. After
 `prune` the caller must discard its knowledge of the work tree and the scan cache: a blob that they
@@ -28,7 +28,6 @@ from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_bac
 from hankweave_server.checkpoints.contents import Verification
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.pins import Pins
 from hankweave_server.domain.retention import CommitFacts, Lineage, Pruning, RetentionPolicy, decide
 from hankweave_server.fsutil import remove_durably
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
@@ -469,14 +468,13 @@ class StoreCheck:
 
 
 class Housekeeping:
-    """Maintenance of the shadow repository: measure, consolidate, pin, prune and check."""
+    """Maintenance of the shadow repository: measure, consolidate, prune and check."""
 
     def __init__(self, repo: ShadowRepo, notes: Notes, layout: Layout) -> None:
         self._repo = repo
         self._notes = notes
         self._layout = layout
         self._files = StoreFiles(repo.path)
-        self._pins = Pins(repo)
         self._consolidation = Repacking(repo)
 
     def size(self) -> StoreSize:
@@ -501,20 +499,6 @@ class Housekeeping:
         """
         with disk_faults(self._layout.root):
             return self._consolidation.run(pace, meter)
-
-    # Pins
-
-    def pin(self, sha: Sha, name: str | None) -> None:
-        """Protect a checkpoint from pruning; raise CheckpointNotFound."""
-        with disk_faults(self._layout.root):
-            self._pins.pin(sha, name)
-
-    def unpin(self, sha: Sha) -> None:
-        with disk_faults(self._layout.root):
-            self._pins.unpin(sha)
-
-    def pins(self) -> dict[Sha, str | None]:
-        return self._pins.all()
 
     # Retention
 

@@ -47,7 +47,7 @@ def all_records(
     If a commit is lost, its ancestors are found as far as `recorded` leads to them.
     """
     commits = list(engine.commits(recorded))
-    pins, skipped = engine.housekeeping.pins(), engine.skipped()
+    pins, skipped = engine.pins.all(), engine.skipped()
     records = (record_of(each, skipped.get(each.sha, ())) for each in reversed(commits))
     return {
         record.sha: msgspec.structs.replace(

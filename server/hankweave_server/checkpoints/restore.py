@@ -18,7 +18,7 @@ that it replaces (`_attributes`). Files with several names are not written in pl
 would leave half of one: the first name gets a new file, and each other one becomes a name of it
 (`_other_name`). What cannot be put back is in the report (`lost_attributes`).
 
-`TargetSnapshot` combines the tree and the manifest of a checkpoint. Of `Restorer`, read `run`
+`TargetSnapshot` combines the tree and the manifest of a checkpoint. Of `Restorer`, read `changes`
 first, then `_removable` and `_writable`, which decide about one path each.
 """
 
@@ -278,7 +278,7 @@ class Restorer(Checkout):
         descent: Descent,
         selection: frozenset[bytes] | None,
         keep: frozenset[bytes],
-        spares: int,
+        new_files: int,
         meter: Meter = UNWATCHED,
         is_verified: bool = False,
     ) -> None:
@@ -286,7 +286,7 @@ class Restorer(Checkout):
 
         `is_verified` means that every object of the target has just been read.
         """
-        super().__init__(descent, spares, meter)
+        super().__init__(descent, new_files, meter)
         self._safety = safety
         self._target = target
         self._scan = scan
@@ -300,16 +300,19 @@ class Restorer(Checkout):
         self._tally = _Tally()
         self._is_verified = is_verified
 
-    def run(self) -> RestoreReport:
-        """Perform the restore and report on each path. Nothing is flushed.
+    def changes(self) -> Changes:
+        """Return what `apply` has to change.
 
-        Raises KeyError before the first change if a blob that is written cannot be read.
+        Raises KeyError if a blob that is written cannot be read.
         """
         changes = self._without_indexes({**self._differences(), **self._mode_differences()})
         if not self._is_verified:
             self._contents.require_readable(self._written(changes))
 
-        self.apply(changes)
+        return changes
+
+    def report(self) -> RestoreReport:
+        """Return what `apply` has done, path by path."""
         self._find_obstacles()
         return self._tally.report()
 

@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.fsutil import create_durably, make_private_directory, remove_durably
+from hankweave_server.git.errors import disk_faults
 from hankweave_server.git.objects import ObjectStaging, digest_of, pieces
 from hankweave_server.git.repo import MEMORY_REF, ShadowRepo
 from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
@@ -162,8 +163,8 @@ class _Standing:
     all: Mapping[bytes, Entry]
 
 
-class Epochs:
-    """The epochs of a repository: save and restore them; blocking, as the engine is."""
+class SessionSnapshots:
+    """The sessions of agents and sentinels in a repository, saved in epochs; blocking."""
 
     def __init__(self, repo: ShadowRepo) -> None:
         self._repo = repo
@@ -175,9 +176,13 @@ class Epochs:
 
         A new epoch becomes visible and durable with the next checkpoint, not before. Missing and
         unreadable files are left out. A new epoch also has a higher number than
-        `beyond`: than all epochs that checkpoints name, wherever they come from. Raises OSError
-        when the disk fails; the epochs are then unchanged.
+        `beyond`: than all epochs that checkpoints name, wherever they come from. Raises
+        InsufficientSpace or ShadowRepositoryError; the epochs are then unchanged.
         """
+        with disk_faults(self._repo.path):
+            return self._save(places, beyond)
+
+    def _save(self, places: Mapping[str, Path], beyond: int) -> int:
         standing = self._standing or self._newest()
         looks = {name: look for name, path in places.items() if (look := look_at(path)) is not None}
         if looks == {name: kept.signature for name, kept in self._kept.items()}:

@@ -9,6 +9,7 @@ Modules, in reading order:
 - `runner`: which codon runs next: retries, commands of clients
 - `codon/`: one codon, from its rig to its last checkpoint
 - `runs`: runs: open, close, and the `state.snapshot` of clients
+- `checkpoint_access`: calls of the checkpoint engine, one at a time; the checkpoints it holds
 - `checkpointer`: checkpoints: take one, journal it; adopt commits that are not in the journal
 - `account_limits`: limits of accounts, shared by all executions on the machine
 - `post_codon`: what follows a success: output files, archiving, commits in the user's git

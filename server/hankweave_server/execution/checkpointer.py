@@ -1,4 +1,4 @@
-"""Take checkpoints and record them in the journal.
+"""Take checkpoints and record them in the journal; keep the watch of the work tree.
 
 The engine makes the commit durable first; the journal names it second. A crash between the two
 leaves a commit without a record: `adopt` finds it at the next start, exactly once.
@@ -27,19 +27,19 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
-from hankweave_server.checkpoints.store import (
-    CheckpointStore,
+from hankweave_server.clock import Clock
+from hankweave_server.domain.checkpoints.titles import Extent, summary_of
+from hankweave_server.domain.execution_thread import session_of
+from hankweave_server.domain.path_merge import ConflictPolicy
+from hankweave_server.execution.checkpoint_access import (
+    CheckpointAccess,
     IntentOf,
     MergeOutcome,
     Reporting,
     SessionPlaces,
 )
-from hankweave_server.clock import Clock
-from hankweave_server.domain.checkpoints.titles import Extent, summary_of
-from hankweave_server.domain.execution_thread import session_of
-from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.execution.maintenance.quiet import Quiet
+from hankweave_server.execution.maintenance.quiet import Quiet, Work
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
@@ -49,6 +49,9 @@ from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writi
 
 VERIFIED_SECONDS = 600.0
 """Seconds between two comparisons of everything with the watch."""
+
+PROVEN_AT_ONCE = 128
+"""Files for which another caller may have to wait: about 5 ms."""
 
 SETTLED_WITHIN = 30.0
 """Seconds after a checkpoint until it is late to settle and verify the watch."""
@@ -64,8 +67,8 @@ TAIL_BYTES = 128 << 10
 log = logger(__name__)
 
 
-class Checkpointer(CheckpointStore):
-    """The checkpoints of one execution, and the making and recording of new ones."""
+class Checkpointer(CheckpointAccess):
+    """The checkpoints of one execution, and the journal's record of new ones."""
 
     def __init__(
         self,
@@ -189,9 +192,13 @@ class Checkpointer(CheckpointStore):
             reporting = Reporting(first, MOST_REPORTED)
 
         try:
-            record = await self._make(
-                request, causes, intent_of, reporting, waits_for_room=waits_for_room
-            )
+            with self._quiet.serving(), self.progress.watching("capture", causes) as meter:
+                if waits_for_room:
+                    commit = functools.partial(self._commit, request, meter, intent_of, reporting)
+                    space = self._ledger.space
+                    record = await space.insist(commit, is_short=is_for_want_of_room)
+                else:
+                    record = await self._commit(request, meter, intent_of, reporting)
         except BaseException:
             self._ledger.write_now()
             raise
@@ -333,22 +340,6 @@ class Checkpointer(CheckpointStore):
 
         return decided.seq, (decided.offset, decided.lines)
 
-    async def _make(
-        self,
-        request: CheckpointRequest,
-        causes: tuple[int | str, ...],
-        intent_of: IntentOf | None,
-        reporting: Reporting | None,
-        *,
-        waits_for_room: bool,
-    ) -> CheckpointRecord:
-        with self._quiet.serving(), self.progress.watching("capture", causes) as meter:
-            commit = functools.partial(self._commit, request, meter, intent_of, reporting)
-            if not waits_for_room:
-                return await commit()
-
-            return await self._ledger.space.insist(commit, is_short=is_for_want_of_room)
-
     async def _record(
         self, record: CheckpointRecord, causes: tuple[int | str, ...], *, waits: bool
     ) -> None:
@@ -398,13 +389,13 @@ class Checkpointer(CheckpointStore):
                 await self._taken.wait()
 
             self._taken = anyio.Event()
-            if not self.is_watched:
+            if self._engine.watch_state.reason is not None:
                 continue
 
             with self._quiet.work("watch", within=SETTLED_WITHIN) as work:
                 await work.turn()
                 try:
-                    await self.settle_watch(work.turn)
+                    await self._settle_watch(work)
                     if self._must_verify or self._clock.monotonic() - self._verified_at > (
                         VERIFIED_SECONDS
                     ):
@@ -412,6 +403,15 @@ class Checkpointer(CheckpointStore):
                         await self._verify_watch()
                 except ShadowRepositoryError as fault:
                     log.warning("The watch of the work tree could not be verified: %s", fault)
+
+    async def _settle_watch(self, work: Work) -> None:
+        """Reduce what the next watched scan compares as far as possible, a few files per turn.
+
+        It goes on although others call the engine meanwhile: a work tree of which most files are
+        unproven costs each checkpoint a look at all of them.
+        """
+        while await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
+            await work.turn()
 
     async def _verify_watch(self) -> None:
         self._must_verify, self._verified_at = False, self._clock.monotonic()

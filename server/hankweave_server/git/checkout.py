@@ -44,7 +44,7 @@ else, it is put back, and the path counts as changed. Stat data is enough for th
 could write to the file when it was captured (`Allowed.is_certain`). Otherwise the content is read
 and compared: a write through a mapping may move no time (see `worktree.scan`).
 
-The new file gets owner, ACLs and other attributes before it takes its place (`_put`).
+The new file gets owner, ACLs and other attributes before it takes its place (`_with_attributes`).
 
 Links
 -----
@@ -129,10 +129,10 @@ class Checkout(ABC):
     _unreadable: ClassVar[type[Exception]] = KeyError
     """Raised when an object cannot be read."""
 
-    def __init__(self, descent: Descent, spares: int, meter: Meter = UNWATCHED) -> None:
-        """Use `spares`, the descriptor of a folder on the work tree's disk, for new files."""
+    def __init__(self, descent: Descent, new_files: int, meter: Meter = UNWATCHED) -> None:
+        """Use `new_files`, the descriptor of a folder on the work tree's disk, for new files."""
         self._descent = descent
-        self._placing = Placing(descent, spares)
+        self._placing = Placing(descent, new_files)
         self._meter = meter
         self._as_new = os.geteuid(), os.getegid(), 0, ()
         """The attributes of a new file."""
@@ -284,31 +284,47 @@ class Checkout(ABC):
             return
         else:
             is_held = partial(self._is_held, path, old, allowed)
-            status = self._put(path, new, allowed, is_held)
+            content = self._content(path, new, seen)
+            if isinstance(content, bytes):
+                status = self._placing.put_link(path, content, seen, is_held)
+            else:
+                displaced = self._displaced(path, allowed)
+                named = self._named_again(path, new, displaced, seen, is_held)
+                if named is None:
+                    finished = self._with_attributes(path, content, displaced)
+                    status = self._placing.put_file(path, finished, seen, is_held)
+                    if displaced is not None and displaced.group:
+                        self._several.setdefault((displaced.group, new), path)
+                else:
+                    status = named
 
         self._record(path, new, status, is_new=seen is None)
 
-    def _put(self, path: bytes, new: Entry, allowed: Allowed, is_held: IsHeld) -> os.stat_result:
-        seen = allowed.seen
-        content = self._content(path, new, seen)
-        if isinstance(content, bytes):
-            return self._placing.put_link(path, content, seen, is_held)
-
-        displaced = self._displaced(path, allowed)
+    def _named_again(
+        self,
+        path: bytes,
+        new: Entry,
+        displaced: Attributes | None,
+        seen: Signature | None,
+        is_held: IsHeld,
+    ) -> os.stat_result | None:
+        """Make a path another name of a restored file, if both named the displaced one."""
         if other := self._other_name(path, new, displaced):
             with suppress(OSError):
                 return self._placing.put_name(path, other, seen, is_held)
 
+        return None
+
+    def _with_attributes(
+        self, path: bytes, content: NewFile, displaced: Attributes | None
+    ) -> NewFile:
+        """Return a new file that gets its attributes before it takes its place."""
         attributes = self._attributes(path, displaced)
-        if attributes is not None and attributes[:4] != self._as_new:
-            finish = partial(self._give, path, attributes, content.permissions)
-            content = content._replace(finish=finish)
+        if attributes is None or attributes[:4] == self._as_new:
+            return content
 
-        status = self._placing.put_file(path, content, seen, is_held)
-        if displaced is not None and displaced.group:
-            self._several.setdefault((displaced.group, new), path)
-
-        return status
+        finish = partial(self._give, path, attributes, content.permissions)
+        return content._replace(finish=finish)
 
     def _displaced(self, path: bytes, allowed: Allowed) -> Attributes | None:
         """Return the attributes of the file that is replaced; note how many names it has."""

@@ -45,13 +45,13 @@ from hankweave_server.api.rollback import RollbackRequests
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records
-from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoints.records import on_record
 from hankweave_server.domain.execution_thread import active_codon, thread
 from hankweave_server.domain.exploration.explorations import adoption_preview
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback.planner import RollbackPlanner
@@ -139,7 +139,7 @@ class _FileCalls(Calls):
         self._is_checked = False
         self._known = all_records(engine, _recorded(journal))
         sources = Sources(
-            store=CheckpointStore(engine),
+            store=CheckpointAccess(engine),
             known=lambda: self._known,
             state=lambda: self._state,
             last_seq=lambda: journal.last_seq,
@@ -196,7 +196,7 @@ class _FileCalls(Calls):
 
     async def _preview(self, command: RollbackPreview) -> RollbackReport:
         ledger = _EffectsOnFiles(self._layout, self._journal)
-        store = CheckpointStore(self._engine)
+        store = CheckpointAccess(self._engine)
         await store.load(frozenset(ledger.digest.checkpoints().standing))
         sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
         request = await RollbackRequests(sources).previewed(command)
@@ -210,7 +210,7 @@ class _FileCalls(Calls):
 
         self._refuse_while_running()
         ledger = _EffectsOnFiles(self._layout, self._journal)
-        store = CheckpointStore(self._engine)
+        store = CheckpointAccess(self._engine)
         sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
         try:
             return await merge_preview(sources, command, self._journal.last_seq)
@@ -266,7 +266,7 @@ class _PlanSources:
 
     layout: Layout
     state: State
-    checkpointer: CheckpointStore
+    checkpointer: CheckpointAccess
     ledger: _EffectsOnFiles
     patterns: Callable[[], tuple[str, ...]]
     clock: Clock = field(default_factory=SystemClock)

@@ -46,7 +46,7 @@ from hankweave_server.user_git.workspace import OpenWorkspace
 from hankweave_server.worktree.dirfd import Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined, parents_of
 from hankweave_server.worktree.stat_index import Signature, signature_of
-from hankweave_server.worktree.tree_writer import NewFile, folder_for_spares
+from hankweave_server.worktree.tree_writer import NewFile, folder_for_new_files
 
 INSTANT_NS = 20_000_000
 """Resolution of file timestamps: changes closer than this may have the same time."""
@@ -432,7 +432,7 @@ def _restore(
 
     spares = place.repo.git_dir / "hankweave-spares"
     make_private_directory(spares)
-    with folder_for_spares(spares) as descriptor:
+    with folder_for_new_files(spares) as descriptor:
         restored = Restoring(place, intent, folder, captured, descriptor).run(changes)
 
     sync_filesystem(place.repo.work_tree)

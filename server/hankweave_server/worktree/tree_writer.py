@@ -2,8 +2,8 @@
 
 Content is written to a temporary file in a folder of the state directory, which then takes its
 place in one step. If that folder is on another disk or may not be used for this
-(`_SPARES_CANNOT`), the temporary file is created in the target's own folder. Scans never mistake a
-temporary name for a file of the agent.
+(`_NOT_FROM_ELSEWHERE`), the temporary file is created in the target's own folder. Scans never
+mistake a temporary name for a file of the agent.
 
 A temporary file trades places with the file it replaces (renameat2, RENAME_EXCHANGE), so readers
 and crashes see either the old or the new file. The displaced file is then a temporary file itself
@@ -87,7 +87,7 @@ class _Idle(NamedTuple):
     name: bytes
 
 
-class Spares:
+class TemporaryFiles:
     """The temporary files of one restore, and the files that they displaced."""
 
     def __init__(self, folder: int, names: Sequence[bytes] = _NAMES) -> None:
@@ -320,7 +320,7 @@ class Spares:
 
 
 @contextlib.contextmanager
-def folder_for_spares(path: Path) -> Iterator[int]:
+def folder_for_new_files(path: Path) -> Iterator[int]:
     """Open the private folder in which new files are written, for one restore."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -343,9 +343,9 @@ def _blocks(size: int) -> int:
     return (size + BLOCK - 1) // BLOCK
 
 
-def _exchanged(spares: int, temporary: bytes, folder: int, name: bytes) -> bool:
+def _exchanged(elsewhere: int, temporary: bytes, folder: int, name: bytes) -> bool:
     """Exchange a temporary file and another file; return False if that is not possible."""
-    return _renameat2 is not None and _renameat2(spares, temporary, folder, name, _EXCHANGE) == 0
+    return _renameat2 is not None and _renameat2(elsewhere, temporary, folder, name, _EXCHANGE) == 0
 
 
 def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
@@ -438,7 +438,7 @@ def write_sparsely(descriptor: int, content: Iterable[bytes], size: int) -> None
         os.utime(descriptor)  # Nothing was written, and the time may be another file's.
 
 
-_SPARES_CANNOT = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
+_NOT_FROM_ELSEWHERE = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS})
 """Errors that mean the private folder cannot supply the temporary file."""
 
 
@@ -453,12 +453,12 @@ class Obstructed(Exception):
 class Placing:
     """A writer that changes the work tree one path at a time."""
 
-    def __init__(self, descent: Descent, spares: int) -> None:
-        """Use `spares`, the descriptor of a private folder, for new files."""
+    def __init__(self, descent: Descent, new_files: int) -> None:
+        """Use `new_files`, the descriptor of a private folder, for new files."""
         self._descent = descent
-        self._spares = Spares(spares)
+        self._files = TemporaryFiles(new_files)
         self._are_elsewhere = False
-        """The spares are on another disk than a folder of the work tree."""
+        """The temporary files are on another disk than a folder of the work tree."""
         self.opened_up: dict[bytes, int] = {}
         """Folders that had to be made writable, and their previous permissions."""
         self.made: list[bytes] = []
@@ -472,7 +472,7 @@ class Placing:
         changed, when something else has taken its place since, or `is_held` is false of it.
         """
         return self._placed(
-            path, lambda spares, folder, name: spares.put(folder, name, new, seen, is_held)
+            path, lambda files, folder, name: files.put(folder, name, new, seen, is_held)
         )
 
     def put_link(
@@ -480,7 +480,7 @@ class Placing:
     ) -> os.stat_result:
         """Put a symbolic link at a path, as `put_file` does with a file."""
         return self._placed(
-            path, lambda spares, folder, name: spares.put_link(folder, name, target, seen, is_held)
+            path, lambda files, folder, name: files.put_link(folder, name, target, seen, is_held)
         )
 
     def put_name(
@@ -491,7 +491,7 @@ class Placing:
         try:
             place = folder, _name_of(other)
             return self._placed(
-                path, lambda spares, below, name: spares.put_name(below, name, place, seen, is_held)
+                path, lambda files, below, name: files.put_name(below, name, place, seen, is_held)
             )
         finally:
             os.close(folder)
@@ -502,19 +502,17 @@ class Placing:
         A path where nothing is any more counts as removed.
         """
         with contextlib.suppress(FileNotFoundError):
-            self._placed(
-                path, lambda spares, folder, name: spares.take(folder, name, seen, is_held)
-            )
+            self._placed(path, lambda files, folder, name: files.take(folder, name, seen, is_held))
 
-    def _placed(self, path: bytes, act: Callable[[Spares, int, bytes], T]) -> T:
-        """Act with the spares; if they are on another disk, with one in the folder itself."""
+    def _placed(self, path: bytes, act: Callable[[TemporaryFiles, int, bytes], T]) -> T:
+        """Act with temporary files elsewhere or, on another disk, in the folder itself."""
         parent, name = parent_of(path), _name_of(path)
         folder = self._enter(parent)
         if not self._are_elsewhere:
             try:
-                return act(self._spares, folder, name)
+                return act(self._files, folder, name)
             except OSError as problem:
-                if problem.errno not in _SPARES_CANNOT:
+                if problem.errno not in _NOT_FROM_ELSEWHERE:
                     raise
 
                 self._are_elsewhere = problem.errno == errno.EXDEV
@@ -524,21 +522,21 @@ class Placing:
             raise OSError(obstacle.errno, os.strerror(obstacle.errno))
 
         def beside() -> T:
-            spares = Spares(folder, (TEMPORARY,))
+            files = TemporaryFiles(folder, (TEMPORARY,))
             try:
-                return act(spares, folder, name)
+                return act(files, folder, name)
             finally:
-                spares.clear()
+                files.clear()
 
         return self._changing(parent, folder, beside)
 
     def sweep(self) -> None:
         """Remove the temporary files of a restore that a crash interrupted."""
-        self._spares.sweep()
+        self._files.sweep()
 
     def clear(self) -> None:
         """Remove the temporary files of this restore."""
-        self._spares.clear()
+        self._files.clear()
 
     def make_folder(self, path: bytes) -> None:
         self._enter(path)

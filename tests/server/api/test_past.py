@@ -21,7 +21,7 @@ from hankweave_server.api.past import PastReader
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_of
-from hankweave_server.checkpoints.store import CheckpointStore
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.ledger.moments import Moment
 from hankweave_server.paths import Layout
 
@@ -31,8 +31,8 @@ RUN = RunId("1736000000000-abc123-def456")
 LAST_SEQ = 100
 
 
-class CountingStore(CheckpointStore):
-    """A store that counts calls to the engine."""
+class CountingAccess(CheckpointAccess):
+    """Access to the engine that counts the calls."""
 
     def __init__(self, room: Room) -> None:
         super().__init__(room.engine)
@@ -57,7 +57,7 @@ class Room:
     def looks(self) -> PastReader:
         return PastReader(
             Sources(
-                store=CountingStore(self),
+                store=CountingAccess(self),
                 known=lambda: self.known,
                 state=lambda: EMPTY_STATE,
                 last_seq=lambda: LAST_SEQ,

@@ -22,6 +22,7 @@ from hankweave_server.checkpoints.model import (
     RestorePlan,
     RestoreReport,
 )
+from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.open_files import OpenFiles
 
@@ -49,6 +50,14 @@ class Lab:
 
         self.engine = CheckpointEngine.open(self.layout, size_limit=self.size_limit)
         return self.engine
+
+    def write_index(self, sha: Sha) -> None:
+        """Write the index of stock git for a checkpoint."""
+        repo = ShadowRepo(self.layout.shadow_repository)
+        commit = repo.commit(sha)
+        assert commit is not None
+        repo.write_index(commit.tree)
+        repo.close()
 
     # The work tree
 

@@ -15,11 +15,11 @@ from hankweave_server.checkpoints.clone import (
     Interrupted,
     copy_repository,
     fill_work_tree,
-    plan_offshoot,
+    plan_clone,
 )
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.checkpoints.session_snapshots import Epochs
+from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.stat_index import signature_of
@@ -28,12 +28,12 @@ from support.losing import lose_object
 OTHER = RunId("1736000000001-abc123-def456")
 
 
-def offshoot_of(lab, target: Sha, root: Path) -> Layout:
+def clone_of(lab, target: Sha, root: Path) -> Layout:
     """Clone the repository in the way a branch does."""
     layout = Layout.of_execution(root)
     fsutil.make_private_directory(layout.checkpoints)
     layout.work_tree.mkdir()
-    copy_repository(plan_offshoot(lab.layout, target), layout, should_stop=lambda: False)
+    copy_repository(plan_clone(lab.layout, target), layout, should_stop=lambda: False)
     fill_work_tree(target, layout)
     return layout
 
@@ -61,7 +61,7 @@ def test_the_first_checkpoint_of_a_branch_reads_no_file_again(lab, tmp_path):
     lab.write("a", "1", 0o600)
     lab.write("folder/b", "2")
     target = lab.checkpoint()
-    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    layout = clone_of(lab, target.sha, tmp_path / "branch")
 
     saved = worktree_index.load(layout.scan_cache)
     assert saved is not None
@@ -84,7 +84,7 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
     lab.checkpoint(run=OTHER)
     before = stored(lab)
 
-    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    layout = clone_of(lab, target.sha, tmp_path / "branch")
 
     assert stored(lab) == before
     engine = CheckpointEngine.open(layout)
@@ -103,13 +103,13 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
     assert sorted(os.listdir(layout.work_tree)) == ["a", "b"]
 
 
-def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
+def test_the_next_checkpoint_of_a_clone_reads_no_file_again(lab, tmp_path):
     """The clone's stat index is complete: an unchanged tree is recognised without reading."""
     for number in range(50):
         lab.write(f"f{number}", str(number))
 
     target = lab.checkpoint()
-    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    layout = clone_of(lab, target.sha, tmp_path / "branch")
     engine = CheckpointEngine.open(layout)
     try:
         assert engine.scan_changes(("**",)) == ()
@@ -120,12 +120,12 @@ def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
         engine.close()
 
 
-def test_an_offshoot_works_where_no_empty_tree_was_ever_stored(in_place_lab, tmp_path):
+def test_a_clone_works_where_no_empty_tree_was_ever_stored(in_place_lab, tmp_path):
     """The empty tree may be missing if a project's first checkpoint contains files."""
     lab = in_place_lab
     lab.write("a", "1")
     target = lab.checkpoint()
-    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    layout = clone_of(lab, target.sha, tmp_path / "branch")
     assert (layout.work_tree / "a").read_bytes() == b"1"
 
 
@@ -137,12 +137,12 @@ def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
     layout = Layout.of_execution(tmp_path / "branch")
     fsutil.make_private_directory(layout.checkpoints)
     with pytest.raises(Interrupted):
-        copy_repository(plan_offshoot(lab.layout, target.sha), layout, should_stop=lambda: True)
+        copy_repository(plan_clone(lab.layout, target.sha), layout, should_stop=lambda: True)
 
     assert stored(lab) == before
 
 
-def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
+def test_what_cannot_be_read_is_not_cloned(lab, tmp_path):
     """A damaged target is refused with its damage; a damaged ancestor does not matter."""
     lab.write("old", "old")
     first = lab.checkpoint()
@@ -152,10 +152,10 @@ def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
     lose_object(lab.layout.shadow_repository, lab.git("rev-parse", f"{first.sha}:old").strip())
 
     with pytest.raises(CheckpointDamaged) as damaged:
-        plan_offshoot(lab.layout, first.sha)
+        plan_clone(lab.layout, first.sha)
 
     assert [each.path for each in damaged.value.damages] == [b"old"]
-    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+    layout = clone_of(lab, target.sha, tmp_path / "branch")
     assert (layout.work_tree / "new").read_bytes() == b"new"
     engine = CheckpointEngine.open(layout)
     try:
@@ -164,13 +164,13 @@ def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
         engine.close()
 
     with pytest.raises(CheckpointNotFound):
-        plan_offshoot(lab.layout, Sha("f" * 40))
+        plan_clone(lab.layout, Sha("f" * 40))
 
 
 def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
     """All files of session snapshots that cloned checkpoints name are copied, no later ones."""
     store, history = ShadowRepo(lab.layout.shadow_repository), tmp_path / "history"
-    epochs = Epochs(store)
+    epochs = SessionSnapshots(store)
     lab.write("a", "1")
     numbers = []
     for text in ("first", "second", "third"):
@@ -182,16 +182,16 @@ def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
             target = made.sha
 
     store.close()
-    layout = offshoot_of(lab, target, tmp_path / "branch")
+    layout = clone_of(lab, target, tmp_path / "branch")
     git(lab, layout, "fsck", "--full", "--strict")
     copy = ShadowRepo(layout.shadow_repository)
     try:
         for number, text in zip(numbers[:2], ("first", "second"), strict=True):
             found = tmp_path / f"found-{number}"
-            assert Epochs(copy).rewind(number, lambda _, path=found: path, ()) == ()
+            assert SessionSnapshots(copy).rewind(number, lambda _, path=found: path, ()) == ()
             assert found.read_text() == text
 
-        lost = Epochs(copy).rewind(numbers[2], lambda _: tmp_path / "never", ())
+        lost = SessionSnapshots(copy).rewind(numbers[2], lambda _: tmp_path / "never", ())
         assert [skipped.reason for skipped in lost] == ["memory-lost"]
     finally:
         copy.close()

@@ -119,7 +119,7 @@ def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
 
         system.rest()
         lab.reopen(forget=True)
-        assert lab.engine.find(first.sha) == [first.sha]
+        assert first.sha in [facts.sha for facts in lab.engine.commits()]
         assert lab.engine.head() == head or lab.engine.facts(lab.engine.head()).parents == (head,)
         assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
         assert not list(lab.layout.shadow_repository.rglob("*.lock"))

@@ -348,7 +348,7 @@ def test_attributes_and_filters_change_no_byte(lab):
 
     assert lab.read("all") == every_byte
     assert lab.git_bytes("cat-file", "blob", f"{made.sha}:all") == every_byte
-    lab.engine.refresh_index(made.sha)
+    lab.write_index(made.sha)
     assert lab.git("status", "--porcelain") == ""
 
 
@@ -368,7 +368,7 @@ def test_hooks_and_monitors_never_run(lab, tmp_path):
     lab.write("a", "1")
     made = lab.checkpoint()
     lab.rollback(made.sha)
-    engine.refresh_index(made.sha)
+    lab.write_index(made.sha)
     lab.git("status")
 
     assert "config" in engine.leftovers
@@ -380,7 +380,7 @@ def test_everything_of_ours_is_private(lab):
     lab.write("a", "secret")
     lab.write("b", "secret", 0o600)
     made = lab.checkpoint()
-    lab.engine.refresh_index(made.sha)
+    lab.write_index(made.sha)
     lab.reopen()
 
     open_to_others = [

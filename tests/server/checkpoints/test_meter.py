@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ProgressUnit
-from hankweave_server.checkpoints.clone import copy_repository, fill_work_tree, plan_offshoot
+from hankweave_server.checkpoints.clone import copy_repository, fill_work_tree, plan_clone
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.git.repack import Pace
 from hankweave_server.meter import Meter, MeterReading
@@ -128,7 +128,7 @@ def test_a_branch_counts_bytes_and_files(filled: Lab, tmp_path: Path) -> None:
     layout.checkpoints.mkdir(parents=True)
     layout.work_tree.mkdir()
     meter = RecordingMeter()
-    plan = plan_offshoot(filled.layout, target.sha, meter)
+    plan = plan_clone(filled.layout, target.sha, meter)
     copy_repository(plan, layout, lambda: False, meter)
     fill_work_tree(target.sha, layout, meter)
     size = sum((plan.source / file).stat().st_size for file in plan.files)

@@ -14,6 +14,7 @@ import pytest
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pins import Pins
 from hankweave_server.checkpoints.pruning import Housekeeping, PruningOutdated
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.git.repack import Pace
@@ -38,6 +39,11 @@ class PowerCut(BaseException):
 @pytest.fixture
 def housekeeping(lab) -> Housekeeping:
     return opened(lab)
+
+
+@pytest.fixture
+def pins(lab) -> Pins:
+    return Pins(ShadowRepo(lab.layout.shadow_repository))
 
 
 def opened(lab) -> Housekeeping:
@@ -176,9 +182,9 @@ def test_garbage_of_crashes_goes(lab, past, housekeeping):
 
 
 @pytest.mark.parametrize("name", [None, "before the migration"])
-def test_a_pinned_checkpoint_stays_with_its_ancestors(lab, past, housekeeping, name):
+def test_a_pinned_checkpoint_stays_with_its_ancestors(lab, past, pins, housekeeping, name):
     """A pin keeps a checkpoint and all its ancestors, on a branch or not."""
-    housekeeping.pin(past.tail[1], name)
+    pins.pin(past.tail[1], name)
     before = content(lab, *past.tail[:2])
 
     pruned = prune(lab, housekeeping)
@@ -284,7 +290,7 @@ def test_the_engine_goes_on(lab, past, housekeeping):
 
 def test_an_index_of_a_pruned_checkpoint_is_made_anew(lab, past, housekeeping):
     """The index is rewritten if it names a pruned blob."""
-    lab.engine.refresh_index(past.tail[2])
+    lab.write_index(past.tail[2])
     prune(lab, housekeeping)
     lab.assert_sound()
     assert lab.git("diff", "--cached", "--name-only") == ""
@@ -323,12 +329,12 @@ def test_a_decision_is_not_carried_out_when_the_branch_moved(lab, past, housekee
 
 @pytest.mark.parametrize("how", ["pin", "detach", "branch", "move"])
 def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
-    lab, past, housekeeping, how
+    lab, past, pins, housekeeping, how
 ):
     """If a checkpoint was pinned or restored since the dry run, the pruning is refused."""
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     if how == "pin":
-        housekeeping.pin(past.tail[0], None)
+        pins.pin(past.tail[0], None)
     elif how == "detach":
         lab.engine.detach(past.tail[0])
     elif how == "move":
@@ -451,12 +457,13 @@ def cut_power(patch, count: int) -> None:
 # Pins
 
 
-def test_pins_are_refs(lab, past, housekeeping):
+def test_pins_are_refs(lab, past, pins):
     """Another process, and git, read a pin back with its name."""
-    housekeeping.pin(past.base, None)
-    housekeeping.pin(past.tail[0], "before the\nmigration – 7")
+    pins.pin(past.base, None)
+    pins.pin(past.tail[0], "before the\nmigration – 7")
 
-    assert opened(lab).pins() == {past.base: None, past.tail[0]: "before the migration – 7"}
+    again = Pins(ShadowRepo(lab.layout.shadow_repository))
+    assert again.all() == {past.base: None, past.tail[0]: "before the migration – 7"}
     refs = lab.git("for-each-ref", "refs/pins", "--format=%(refname) %(objecttype) %(subject)")
     assert f"refs/pins/{past.tail[0]} tag before the migration – 7" in refs
     assert f"refs/pins/{past.base} commit" in refs
@@ -464,24 +471,24 @@ def test_pins_are_refs(lab, past, housekeeping):
     lab.assert_sound()
 
 
-def test_a_pin_may_be_renamed_and_removed(lab, past, housekeeping):
+def test_a_pin_may_be_renamed_and_removed(lab, past, pins):
     """The last name wins; removing a pin twice has no further effect."""
-    housekeeping.pin(past.base, "one")
-    housekeeping.pin(past.base, "two")
-    assert housekeeping.pins() == {past.base: "two"}
+    pins.pin(past.base, "one")
+    pins.pin(past.base, "two")
+    assert pins.all() == {past.base: "two"}
 
-    housekeeping.pin(past.base, None)
-    assert housekeeping.pins() == {past.base: None}
+    pins.pin(past.base, None)
+    assert pins.all() == {past.base: None}
 
-    housekeeping.unpin(past.base)
-    housekeeping.unpin(past.base)
-    assert housekeeping.pins() == {}
+    pins.unpin(past.base)
+    pins.unpin(past.base)
+    assert pins.all() == {}
     lab.assert_sound()
 
 
-def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
+def test_a_removed_pin_is_gone_for_good(lab, past, pins, monkeypatch):
     """The ref's folder is flushed, so that the pin does not return after a power cut."""
-    housekeeping.pin(past.base, None)
+    pins.pin(past.base, None)
     flushed = []
     flush = os.fsync
 
@@ -490,7 +497,7 @@ def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    housekeeping.unpin(past.base)
+    pins.unpin(past.base)
 
     (folder,) = flushed
     assert (
@@ -498,34 +505,33 @@ def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
     )
 
 
-def test_only_a_checkpoint_can_be_pinned(lab, past, housekeeping):
+def test_only_a_checkpoint_can_be_pinned(lab, past, pins):
     """A sha that is not a commit is refused and leaves no ref."""
     tree = Sha(lab.git("rev-parse", f"{past.base}^{{tree}}").strip())
     for sha in (Sha("0" * 40), tree):
         with pytest.raises(CheckpointNotFound):
-            housekeeping.pin(sha, "x")
+            pins.pin(sha, "x")
 
-    assert housekeeping.pins() == {}
+    assert pins.all() == {}
 
 
 @pytest.mark.parametrize("name", [None, "named"])
-def test_a_pinned_checkpoint_on_no_branch_is_still_listed(lab, past, housekeeping, name):
+def test_a_pinned_checkpoint_on_no_branch_is_still_listed(lab, past, pins, housekeeping, name):
     """The checkpoint of a pin is found, read and restored like any other."""
-    housekeeping.pin(past.tail[1], name)
+    pins.pin(past.tail[1], name)
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
 
     found = [facts.sha for facts in lab.engine.commits()]
 
     assert past.tail[1] in found
     assert past.safety not in found
-    assert lab.engine.find(past.tail[1][:8]) == [past.tail[1]]
     assert housekeeping.fsck().checked == len(found)
 
 
 @pytest.mark.parametrize("name", [None, "named"])
-def test_a_pin_alone_is_enough(lab, past, housekeeping, name):
+def test_a_pin_alone_is_enough(lab, past, pins, housekeeping, name):
     """A pinned checkpoint on no branch keeps all its objects during garbage collection."""
-    housekeeping.pin(past.tail[1], name)
+    pins.pin(past.tail[1], name)
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
     before = content(lab, past.tail[1])
 

@@ -42,7 +42,7 @@ class Store:
         self.shas.append(lab.checkpoint(run=OTHER).sha)
         lab.write("c.txt", "now")
         self.shas.append(lab.checkpoint(run=OTHER).sha)
-        lab.engine.housekeeping.pin(self.shas[2], "kept")
+        lab.engine.pins.pin(self.shas[2], "kept")
         lab.engine.close()
         unpack(lab.layout.shadow_repository)
         self.root = root

@@ -123,7 +123,7 @@ def test_a_value_across_two_pieces_of_a_session_file_is_found(tmp_path: Path, be
     session = tmp_path / "session.txt"
     content = b"a" * (PIECE - before) + VALUE.encode() + b"b" * PIECE
     session.write_bytes(content)
-    store.engine.remember({"sessions/s": session}, beyond=0)
+    store.engine.sessions.save({"sessions/s": session}, beyond=0)
     store.engine._repo.publish(None, {})  # As the next checkpoint does.
     _, folder = store.rewritten()
     repo = ShadowRepo(folder)

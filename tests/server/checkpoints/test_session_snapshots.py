@@ -33,12 +33,12 @@ class Mind:
         return {f"sessions/{path.name}": path for path in self.home.iterdir()}
 
     def save(self, beyond: int = 0) -> int:
-        epoch = self.engine.remember(self.places(), beyond=beyond)
+        epoch = self.engine.sessions.save(self.places(), beyond=beyond)
         self.engine._repo.publish(None, {})  # As the next checkpoint does.
         return epoch
 
     def rewind(self, epoch: int) -> tuple[Skipped, ...]:
-        return self.engine.epochs.rewind(epoch, self.place_of, ())
+        return self.engine.sessions.rewind(epoch, self.place_of, ())
 
     def place_of(self, name: str) -> Path:
         return self.home / name.removeprefix("sessions/")
@@ -132,7 +132,7 @@ def test_a_rewind_that_fails_leaves_the_file_and_says_why(mind, tmp_path):
     path.unlink()
     path.mkdir()
     assert [skip.reason for skip in mind.rewind(first)] == ["not-ours"]
-    assert mind.engine.epochs.rewind(first, lambda _name: None, ()) == (
+    assert mind.engine.sessions.rewind(first, lambda _name: None, ()) == (
         Skipped(b"sessions/s.jsonl", "no-place"),
     )
     path.rmdir()

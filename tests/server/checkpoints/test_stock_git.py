@@ -112,7 +112,7 @@ def test_fsck_and_gc_find_nothing_wrong(lab, history):
 def test_status_is_clean_after_the_index_is_refreshed(lab, history):
     """Once the index is written, `git status` and `git diff` compare with the checkpoint."""
     third = history[2]
-    lab.engine.refresh_index(third.sha)
+    lab.write_index(third.sha)
 
     assert lab.git("status", "--porcelain") == ""
     lab.write("renamed.ts", "edited")
@@ -126,7 +126,7 @@ def test_status_is_true_in_place(in_place_lab):
     lab.write("a", "1")
     lab.write("read_only_data_source/x", "1")
     made = lab.checkpoint()
-    lab.engine.refresh_index(made.sha)
+    lab.write_index(made.sha)
 
     assert lab.git("status", "--porcelain") == ""
 

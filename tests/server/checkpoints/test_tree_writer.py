@@ -19,7 +19,7 @@ from hankweave_server.worktree.tree_writer import (
     IsHeld,
     NewFile,
     Placing,
-    Spares,
+    TemporaryFiles,
 )
 
 
@@ -27,7 +27,7 @@ from hankweave_server.worktree.tree_writer import (
 def on_another_disk(monkeypatch):
     """Make every folder appear to be on another disk than the private folder."""
     for method in ("put", "put_link", "take"):
-        real = getattr(Spares, method)
+        real = getattr(TemporaryFiles, method)
 
         def elsewhere(self, folder, *words, real=real):
             if self._folder != folder:
@@ -35,7 +35,7 @@ def on_another_disk(monkeypatch):
 
             return real(self, folder, *words)
 
-        monkeypatch.setattr(Spares, method, elsewhere)
+        monkeypatch.setattr(TemporaryFiles, method, elsewhere)
 
 
 def temporary_files(lab) -> list[str]:
@@ -84,7 +84,7 @@ def test_an_error_that_is_no_other_disk_comes_out(lab, monkeypatch):
     made = lab.checkpoint()
     lab.write("a", "two")
     safety = lab.checkpoint(kind="safety", codon=None)
-    monkeypatch.setattr(Spares, "put", broken)
+    monkeypatch.setattr(TemporaryFiles, "put", broken)
 
     with pytest.raises(ShadowRepositoryError, match="Input/output"):
         lab.engine.restore(made.sha, safety.sha)

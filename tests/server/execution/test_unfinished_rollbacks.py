@@ -181,7 +181,7 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
             copy_before(room.engine, "restore")
             copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
             copy_before(room.ctx.ledger._journal, "append")
-            copy_before(room.engine, "forget_intent")
+            copy_before(room.engine.intent, "forget")
             await room.rollback.perform(room.journey)
             assert not room.is_intended
 
@@ -191,9 +191,9 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     assert [name for name in names if name != "append"] == [
         "restore",
         "sync_filesystem",
-        "forget_intent",
+        "forget",
     ]
-    assert names[-2:] == ["append", "forget_intent"]
+    assert names[-2:] == ["append", "forget"]
     assert (len(journal(moments[restore] / "execution")) == before) == (not early)
     assert is_told(moments[-1])
     for moment in moments:
@@ -218,7 +218,7 @@ async def test_an_intent_that_comes_back_much_later_is_never_carried_out_again(
     async with a_room(tmp_path) as room:
         journey = dataclasses.replace(room.journey, paths=paths)
         with monkeypatch.context() as patch:
-            patch.setattr(room.engine, "forget_intent", lambda content: None)
+            patch.setattr(room.engine.intent, "forget", lambda content: None)
             await room.rollback.perform(journey)
 
         (travel,) = room.ctx.state.undo
@@ -241,7 +241,7 @@ async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_aga
     async with a_room(tmp_path) as room:
         journey = dataclasses.replace(room.journey, direction="retry")
         with monkeypatch.context() as patch:
-            patch.setattr(room.engine, "forget_intent", lambda content: None)
+            patch.setattr(room.engine.intent, "forget", lambda content: None)
             await room.rollback.perform(journey)
 
         await room.ctx.ledger.record(*(Info(message="work") for _ in range(1500)))
@@ -380,13 +380,13 @@ async def test_a_rollback_does_not_wait_for_the_removal_of_its_intent(
         services.start_soon(room.rollback.tidy)
         await anyio.wait_all_tasks_blocked()
         goes_on = threading.Event()
-        forget = room.engine.forget_intent
+        forget = room.engine.intent.forget
 
         def slow(content: bytes) -> None:
             assert goes_on.wait(LIMIT)
             forget(content)
 
-        monkeypatch.setattr(room.engine, "forget_intent", slow)
+        monkeypatch.setattr(room.engine.intent, "forget", slow)
         await room.rollback.perform(room.journey)
         assert room.is_intended
         assert len(await room.told(RollbackCompleted)) == 1

@@ -13,8 +13,8 @@ import pytest
 from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
-from hankweave_server.checkpoints import store
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.execution import checkpointer as checkpointer_module
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.ledger.writer import Ledger
@@ -134,7 +134,7 @@ async def test_all_files_are_proven_although_others_use_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise each checkpoint of a large tree would compare nearly all of its files."""
-    monkeypatch.setattr(store, "PROVEN_AT_ONCE", 1)
+    monkeypatch.setattr(checkpointer_module, "PROVEN_AT_ONCE", 1)
     async with watched(tmp_path) as found, anyio.create_task_group() as others:
         for number in range(20):
             (found.engine.layout.work_tree / f"f{number}").write_text("1")

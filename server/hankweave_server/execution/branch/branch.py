@@ -37,8 +37,8 @@ from hankweave_protocol.replies import BranchMade
 from hankweave_protocol.state import Continuation, Run
 from hankweave_server import fsutil
 from hankweave_server.checkpoints.clone import (
+    ClonePlan,
     Interrupted,
-    Offshoot,
     fill_work_tree,
 )
 from hankweave_server.checkpoints.errors import (
@@ -270,30 +270,30 @@ class Branching:
         return Draft(target, final, run_id, intent, attempt)
 
     async def _build(self, draft: Draft, meter: Meter) -> None:
-        offshoot = await self._ctx.checkpointer.clone(
+        cloned = await self._ctx.checkpointer.clone(
             draft.target.checkpoint.sha,
             draft.layout,
             before_copy=partial(self._begin, draft),
             should_stop=lambda: self._is_stopping,
             meter=meter,
         )
-        entries = self._inheritance(draft, offshoot)
+        entries = self._inheritance(draft, cloned)
         await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
 
-    def _begin(self, draft: Draft, offshoot: Offshoot) -> None:
+    def _begin(self, draft: Draft, cloned: ClonePlan) -> None:
         """Check the space and write the intent, in the worker thread."""
         layout = self._ctx.layout
-        need = offshoot.bytes + data_source.size_of_copy(layout) + SPACE_RESERVE
+        need = cloned.bytes + data_source.size_of_copy(layout) + SPACE_RESERVE
         if (free := free_bytes(draft.final.parent)) < need:
             raise InsufficientSpace(need, free)
 
         fsutil.replace_durably(layout.branch_intent, codec.encode(draft.intent))
         fsutil.make_private_directory(draft.layout.checkpoints)
 
-    def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
+    def _inheritance(self, draft: Draft, cloned: ClonePlan) -> Inheritance:
         """Decide the branch's history and plan from the checkpoints that its commits include."""
         state, known = self._ctx.state, self._ctx.checkpointer.known
-        history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
+        history = {sha: record for sha, record in known.items() if sha in cloned.commits}
         run = self._first_run(draft)
         plan = reentered_by(run, state, self._ctx.recorded.hank)
         if draft.attempt is not None:

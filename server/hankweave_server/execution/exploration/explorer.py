@@ -563,8 +563,8 @@ class Explorations:
 
         checkpointer = self._ctx.checkpointer
         try:
-            changed = await checkpointer.diff(
-                exploration.checkpoint_sha, sha, self._ctx.patterns, None
+            changed = await checkpointer.call(
+                lambda engine: engine.diff(exploration.checkpoint_sha, sha)
             )
             request = RollbackRequest(
                 targets.target_of(state, checkpointer.known, sha),
@@ -732,8 +732,8 @@ class Explorations:
             )
             return
 
-        files = await self._ctx.checkpointer.diff(
-            exploration.checkpoint_sha, parent, lambda: (), None
+        files = await self._ctx.checkpointer.call(
+            lambda engine: engine.diff(exploration.checkpoint_sha, parent)
         )
         score = None if result.score_output is None else score_in(result.score_output)
         message = result.score_error

@@ -285,9 +285,8 @@ async def _summary(
     ctx: ExecutionContext, exploration: Exploration, attempt: AttemptRecord
 ) -> AttemptSummary:
     assert attempt.checkpoint_sha is not None, "a completed attempt has a checkpoint"
-    files = await ctx.checkpointer.diff(
-        exploration.checkpoint_sha, attempt.checkpoint_sha, lambda: (), None, patch=True
-    )
+    old, new = exploration.checkpoint_sha, attempt.checkpoint_sha
+    files = await ctx.checkpointer.call(lambda engine: engine.diff(old, new, patch=True))
     changes = b"".join(each.patch or b"" for each in files).decode("utf-8", "replace")
     listed = tuple(ChangedFile(shown(each.path), each.added, each.removed) for each in files)
     return AttemptSummary(attempt, ctx.checkpointer.clean(changes), listed)

@@ -148,8 +148,9 @@ class StoreVerifier:
     async def _verify(self, sha: Sha, work: Work) -> None:
         is_given_up = threading.Event()
         try:
+            superseded = await self._checkpointer.call_beside(lambda engine: engine.superseded)
             suspected = await anyio.to_thread.run_sync(
-                self._read, sha, work, is_given_up, abandon_on_cancel=True
+                self._read, sha, superseded, work, is_given_up, abandon_on_cancel=True
             )
             if suspected:
                 # A gc may have removed objects meanwhile: the engine, which is alone, decides.
@@ -160,14 +161,16 @@ class StoreVerifier:
         finally:
             is_given_up.set()
 
-    def _read(self, sha: Sha, work: Work, is_given_up: threading.Event) -> list[Damage]:
+    def _read(
+        self, sha: Sha, superseded: set[str], work: Work, is_given_up: threading.Event
+    ) -> list[Damage]:
         """Return what seems to be unreadable; called in a worker thread."""
 
         def must_stop() -> bool:
             work.turn_in_thread(is_given_up)
             return is_given_up.is_set()
 
-        repo = _Interruptible(self._layout, must_stop, self._checkpointer.superseded)
+        repo = _Interruptible(self._layout, must_stop, superseded)
         try:
             return Verification(repo, Notes(repo), self._verified).unreadable(sha)
         except GivenUp:

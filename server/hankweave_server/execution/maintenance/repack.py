@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import anyio
+import anyio.from_thread
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
@@ -119,7 +121,10 @@ class Repacker:
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
-            if not await self._checkpointer.needs_consolidation():
+            is_needed = await self._checkpointer.call_beside(
+                lambda engine: engine.housekeeping.needs_consolidation()
+            )
+            if not is_needed:
                 return
 
             rests = _Rests(self._must_end, self.is_patient, self._is_in_the_way)
@@ -157,8 +162,18 @@ class Repacker:
     async def _pack(
         self, pace: Pace, causes: tuple[int | str, ...], meter: Meter = UNWATCHED
     ) -> Consolidated:
-        """Pack, and report what has changed."""
-        done = await self._checkpointer.consolidate(pace, meter)
+        """Pack beside other calls, which wait for its last act alone, and report what has changed.
+
+        `alone` sees to it that nothing else prunes, repairs or packs meanwhile.
+        """
+
+        def exclusively(act: Callable[[], None]) -> None:
+            anyio.from_thread.run(self._checkpointer.call, lambda _engine: act())
+
+        beside = replace(pace, exclusively=exclusively)
+        done = await self._checkpointer.call_beside(
+            lambda engine: engine.housekeeping.consolidate(beside, meter)
+        )
         if (done.packs_before, done.loose_before) != (done.packs_after, done.loose_after):
             await self._ledger.record(
                 StoreConsolidated(

@@ -27,7 +27,6 @@ from hankweave_protocol.records import (
 from hankweave_protocol.state import Continuation, State
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
-from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.checkpoints.titles import title_of
@@ -42,6 +41,7 @@ from hankweave_server.domain.execution_thread import (
 )
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.undo import leftovers
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
@@ -125,7 +125,7 @@ class PlanContext(Protocol):
     def state(self) -> State: ...
 
     @property
-    def checkpointer(self) -> CheckpointStore: ...
+    def checkpointer(self) -> CheckpointAccess: ...
 
     @property
     def progress(self) -> ProgressWatch: ...

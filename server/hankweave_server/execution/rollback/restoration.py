@@ -24,7 +24,6 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
 from hankweave_protocol.state import Run
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
-from hankweave_server.checkpoints.store import IntentOf
 from hankweave_server.domain import targets
 from hankweave_server.domain.execution_thread import conversation_of, newest_run, waiting_run
 from hankweave_server.domain.path_merge import ConflictPolicy
@@ -32,6 +31,7 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.archive import ArchiveReturn
+from hankweave_server.execution.checkpoint_access import IntentOf
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
@@ -189,7 +189,7 @@ class Restoration:
         # A safety checkpoint is needed only if something is overwritten; otherwise the target
         # already holds everything.
         if not needs_safety:
-            await ctx.checkpointer.call(lambda engine: engine.write_intent(codec.encode(intent)))
+            await ctx.checkpointer.call(lambda engine: engine.intent.write(codec.encode(intent)))
             return intent
 
         def with_safety(safety: CheckpointRecord) -> RollbackIntent:
@@ -214,7 +214,7 @@ class Restoration:
             return
 
         if codec.decode_value(RollbackIntent, data).operation_id == intent.operation_id:
-            await self._ctx.checkpointer.call(lambda engine: engine.forget_intent(data))
+            await self._ctx.checkpointer.call(lambda engine: engine.intent.forget(data))
 
     def to_present(self, request: RollbackRequest) -> RollbackIntent:
         """Return the intent of a rollback to where the execution already is; it is not stored."""
@@ -461,7 +461,7 @@ class Restoration:
             return intent
 
         intent = msgspec.structs.replace(intent, safety=merged.record)
-        await self._ctx.checkpointer.call(lambda engine: engine.write_intent(codec.encode(intent)))
+        await self._ctx.checkpointer.call(lambda engine: engine.intent.write(codec.encode(intent)))
         return intent
 
     async def plan_again(

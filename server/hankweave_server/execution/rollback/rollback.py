@@ -154,7 +154,7 @@ class Rollback:
             if self._runner.is_busy:
                 await self._plan(request, beside_codon=self._runner.active is not None)
 
-            async with self._stillness(request) as beside_codon:
+            async with self._quiesced(request) as beside_codon:
                 is_still = not (beside_codon or request.after_crash)
                 leftovers, plan = await self._plan(
                     request, beside_codon=beside_codon, reports=is_still
@@ -258,7 +258,7 @@ class Rollback:
             active.refuse_unless_pausable()
 
     @asynccontextmanager
-    async def _stillness(self, request: RollbackRequest) -> AsyncIterator[bool]:
+    async def _quiesced(self, request: RollbackRequest) -> AsyncIterator[bool]:
         """Keep everything out of the work tree while the block runs.
 
         Yields whether a codon is frozen and goes on afterwards.
@@ -447,5 +447,5 @@ class Rollback:
         await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
-        await self._ctx.checkpointer.call(lambda engine: engine.set_intent_aside(kept.name))
+        await self._ctx.checkpointer.call(lambda engine: engine.intent.set_aside(kept.name))
         self._ctx.guard.leave(half_restored=half_restored)

@@ -1,4 +1,4 @@
-"""The asynchronous front of the engine runs one call at a time and decides within the same call."""
+"""Calls of the engine run one at a time, and decide in the same call as they act."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.store import CheckpointStore
+from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.meter import UNWATCHED
 from hankweave_server.paths import Layout
 from support.waiting import LIMIT, limited
@@ -42,12 +42,12 @@ def held(lab, monkeypatch):
 
 async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
     """A cancelled call runs to its end, and the next caller waits for it."""
-    store = CheckpointStore(lab.engine)
+    access = CheckpointAccess(lab.engine)
     was_over: list[bool] = []
 
     async def call(scope: anyio.CancelScope) -> None:
         with scope:
-            await store.call(lambda engine: engine.tip("r"))
+            await access.call(lambda engine: engine.tip("r"))
 
         was_over.append(held.is_over)
 
@@ -61,27 +61,27 @@ async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
             held.release.set()
 
     assert was_over == [True]
-    assert not store.is_waited_for
+    assert not access.is_waited_for
 
 
 async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, tmp_path):
     """A checkpoint pruned while a plan, clone or pin was queued raises CheckpointNotFound."""
     lab.write("a", "1")
     sha = lab.checkpoint().sha
-    store = CheckpointStore(lab.engine)
-    await store.load()
-    pinned = msgspec.structs.replace(store.known[sha], pinned=True)
+    access = CheckpointAccess(lab.engine)
+    await access.load()
+    pinned = msgspec.structs.replace(access.known[sha], pinned=True)
     found: list[object] = []
 
     async def plan() -> None:
         with pytest.raises(CheckpointNotFound):
-            await store.plan_restore(sha, lambda: ("**",), None, UNWATCHED, frozenset())
+            await access.plan_restore(sha, lambda: ("**",), None, UNWATCHED, frozenset())
 
         found.append("plan")
 
     async def clone() -> None:
         with pytest.raises(CheckpointNotFound):
-            await store.clone(
+            await access.clone(
                 sha,
                 Layout.of_execution(tmp_path / "copy"),
                 before_copy=found.append,
@@ -92,20 +92,20 @@ async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, t
         found.append("clone")
 
     async def pin() -> None:
-        found.append(await store.pin(pinned))
+        found.append(await access.pin(pinned))
 
     with limited():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.call, lambda engine: engine.tip("r"))
+            tasks.start_soon(access.call, lambda engine: engine.tip("r"))
             await held.has_begun()
             for work in (plan, clone, pin):
                 tasks.start_soon(work)
 
             await anyio.wait_all_tasks_blocked()
-            assert store.is_waited_for
-            del store.known[sha]
+            assert access.is_waited_for
+            del access.known[sha]
             held.release.set()
 
     assert found == ["plan", "clone", False]
-    assert lab.engine.housekeeping.pins() == {}
-    assert sha not in store.known
+    assert lab.engine.pins.all() == {}
+    assert sha not in access.known

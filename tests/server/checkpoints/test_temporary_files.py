@@ -194,7 +194,7 @@ def test_a_crash_beside_an_exchange_is_healed(lab, monkeypatch):
             return done
 
         monkeypatch.setattr(tree_writer, "_exchanged", dying)
-        monkeypatch.setattr(tree_writer.Spares, "clear", lambda self: None)
+        monkeypatch.setattr(tree_writer.TemporaryFiles, "clear", lambda self: None)
         with pytest.raises(KeyboardInterrupt):
             lab.engine.restore(made.sha, safety.sha)
 

@@ -1,39 +1,39 @@
-"""The asynchronous front of the checkpoint engine, and the checkpoints that it holds.
+"""Call the checkpoint engine from the event loop, and know which checkpoints it holds.
 
-The engine blocks, and two of its calls must not overlap. `call` runs one in a worker thread while
-all other callers wait, in the order in which they came. A call is always awaited to its end: a
-caller that is cancelled must not leave the engine halfway.
+`CheckpointEngine` is the facade of the checkpoints: it blocks, and two of its calls must not
+overlap. `call` runs one in a worker thread while all other callers wait, in the order in which they
+came. A call is always awaited to its end: a caller that is cancelled must not leave the engine
+halfway.
 
-A decision and the act that relies on it are one call, so that nothing comes between them. A gc, for
-example, may prune a checkpoint while its caller waits; `plan_restore`, `clone` and `pin` find that
-out in the worker thread. What such a call has to ask its caller is a callable, called there.
+A method here does more than pass on. It keeps `known` right when checkpoints are made or removed;
+it makes a decision and the act that relies on it one call, so that nothing comes between them; or
+it awaits something in the middle of an operation. A gc, for example, may prune a checkpoint while
+its caller waits; `plan_restore`, `clone` and `pin` find that out in the worker thread. What such a
+call has to ask its caller is a callable, called there.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges
-from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
+from hankweave_server.checkpoints.clone import ClonePlan
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
+from hankweave_server.checkpoints.errors import CheckpointNotFound
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.checkpoints.merge import write_conflicts
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
-    ContentRange,
-    FileDiff,
     RestorePlan,
     RestoreReport,
     Skipped,
@@ -48,12 +48,8 @@ from hankweave_server.domain.retention import Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.line_merge import LineMerger, SideNames
-from hankweave_server.git.repack import Consolidated, Pace
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
-
-PROVEN_AT_ONCE = 128
-"""Files for which another caller may have to wait: about 5 ms."""
 
 IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
 """Returns the intent of the restore for which a safety checkpoint is taken."""
@@ -95,8 +91,8 @@ class MergeOutcome:
     """The paths that the merge changes in our files."""
 
 
-class CheckpointStore:
-    """The checkpoints of one execution."""
+class CheckpointAccess:
+    """The checkpoints of one execution, for the event loop."""
 
     def __init__(
         self,
@@ -119,7 +115,7 @@ class CheckpointStore:
         self._require_lock = require_lock
         self._on_broken = on_broken
         self._on_head_moved = on_head_moved
-        self._gate = anyio.Lock()
+        self._lock = anyio.Lock()
         self._branch: RunId | None = None
         self.known: dict[Sha, CheckpointRecord] = {}
         """All checkpoints on our refs, oldest first."""
@@ -145,12 +141,12 @@ class CheckpointStore:
     @property
     def is_in_use(self) -> bool:
         """Return whether the engine is at work; may be asked in any thread."""
-        return self._gate.locked()
+        return self._lock.locked()
 
     @property
     def is_waited_for(self) -> bool:
         """Return whether another caller waits for the engine."""
-        return self._gate.statistics().tasks_waiting > 0
+        return self._lock.statistics().tasks_waiting > 0
 
     async def load(self, recorded: frozenset[Sha] = frozenset()) -> None:
         """Read from the shadow repository what its commits and pins list.
@@ -158,7 +154,7 @@ class CheckpointStore:
         `recorded` are the checkpoints that should exist by the journal; those that cannot be found
         are in `missing` afterwards.
         """
-        self.known = await self._blocking(lambda: all_records(self._engine, recorded))
+        self.known = await self._in_thread(lambda: all_records(self._engine, recorded))
         epochs = (record.coordinate.memory_epoch for record in self.known.values())
         self._highest_epoch = max(epochs, default=0)
         self.note_recorded(recorded)
@@ -173,43 +169,15 @@ class CheckpointStore:
 
         What makes or removes checkpoints has a method of its own, which keeps `known` right.
         """
-        async with self._gate:
-            return await self._blocking(lambda: work(self._engine))
+        async with self._lock:
+            return await self._in_thread(lambda: work(self._engine))
 
-    # --- read ----------------------------------------------------------------------------------
+    async def call_beside(self, work: Callable[[CheckpointEngine], T]) -> T:
+        """Run work with the engine in a worker thread, beside the calls of others.
 
-    async def read_range(
-        self, sha: Sha, paths: Sequence[bytes], offset: int, length: int
-    ) -> ContentRange | None:
-        """Read a range of the first of the paths that the checkpoint has; None if it has none."""
-
-        def read(engine: CheckpointEngine) -> ContentRange | None:
-            for path in paths:
-                try:
-                    return engine.read_range(sha, path, offset, length)
-                except PathNotInCheckpoint:
-                    continue
-
-            return None
-
-        return await self.call(read)
-
-    async def diff(
-        self,
-        old: Sha,
-        new: Sha | None,
-        patterns: Callable[[], Iterable[str]],
-        paths: frozenset[bytes] | None,
-        *,
-        patch: bool = False,
-    ) -> tuple[FileDiff, ...]:
-        """Compare two checkpoints or, with `new` None, one with the files that match `patterns`."""
-
-        def compare(engine: CheckpointEngine) -> tuple[FileDiff, ...]:
-            wanted = patterns() if new is None else ()
-            return engine.diff(old, new, wanted, paths, patch=patch)
-
-        return await self.call(compare)
+        It may use only what tolerates them, such as a consolidation.
+        """
+        return await self._in_thread(lambda: work(self._engine))
 
     # --- checkpoint ----------------------------------------------------------------------------
 
@@ -221,10 +189,10 @@ class CheckpointStore:
         reporting: Reporting | None,
     ) -> CheckpointRecord:
         """Commit on the run's branch, which is created with its first checkpoint."""
-        async with self._gate:
+        async with self._lock:
             if reporting is None:
                 work = functools.partial(self._committed, request, meter, intent_of)
-                record = await self._blocking(work)
+                record = await self._in_thread(work)
             else:
                 record = await self._commit_reporting(request, meter, reporting)
 
@@ -244,7 +212,7 @@ class CheckpointStore:
     async def _commit_reporting(
         self, request: CheckpointRequest, meter: Meter, reporting: Reporting
     ) -> CheckpointRecord:
-        """Commit, and report changes before; each file is read once. The gate must be held."""
+        """Commit, and report changes before; each file is read once. The lock must be held."""
 
         def begin() -> tuple[CheckpointRequest, CheckpointRecord | CapturedChanges]:
             whole, engine = self._with_sessions(request), self._engine
@@ -257,21 +225,22 @@ class CheckpointStore:
         def complete(capture: Capture, reported: CheckpointRequest) -> CheckpointRecord:
             return self._recorded(reported, self._engine.complete(capture, reported, meter))
 
-        whole, captured = await self._blocking(begin)
+        whole, captured = await self._in_thread(begin)
         if not isinstance(captured, CapturedChanges):
             return captured
 
         try:
             reported = await reporting.report(captured, whole)
         except BaseException:
-            await self._blocking(functools.partial(self._engine.abandon, captured.capture))
+            await self._in_thread(functools.partial(self._engine.abandon, captured.capture))
             raise
 
-        return await self._blocking(functools.partial(complete, captured.capture, reported))
+        return await self._in_thread(functools.partial(complete, captured.capture, reported))
 
     def _with_sessions(self, request: CheckpointRequest) -> CheckpointRequest:
         """Stage the session files, to be published with the checkpoint."""
-        epoch = self._engine.remember(self._session_files(request), beyond=self._highest_epoch)
+        files = self._session_files(request)
+        epoch = self._engine.sessions.save(files, beyond=self._highest_epoch)
         return replace(request, memory_epoch=epoch)
 
     def _recorded(self, request: CheckpointRequest, made: CheckpointMade) -> CheckpointRecord:
@@ -290,7 +259,7 @@ class CheckpointStore:
         if target is None:
             return self._sessions.of_checkpoint(request.session_files)
 
-        overwritten = self._engine.epochs.names(target.coordinate.memory_epoch)
+        overwritten = self._engine.sessions.names(target.coordinate.memory_epoch)
         return self._sessions.of_checkpoint(overwritten)
 
     # --- restore -------------------------------------------------------------------------------
@@ -335,9 +304,11 @@ class CheckpointStore:
 
         With `detaches`, HEAD is detached at the target: the branch it was on keeps all its commits.
         """
-        report = await self.call(
-            lambda engine: engine.restore(target, safety, paths, keep, meter, detaches=detaches)
-        )
+        async with self._lock:
+            report = await self._in_thread(
+                lambda: self._engine.restore(target, safety, paths, keep, meter, detaches=detaches)
+            )
+
         if detaches:
             self._branch = None
             self._on_head_moved()
@@ -350,7 +321,7 @@ class CheckpointStore:
         if sessions is None:
             return ()
 
-        return await self.call(lambda engine: engine.epochs.rewind(epoch, *sessions.of_rewind()))
+        return await self.call(lambda engine: engine.sessions.rewind(epoch, *sessions.of_rewind()))
 
     async def restore_session(
         self, epoch: int, session_id: str
@@ -367,8 +338,8 @@ class CheckpointStore:
 
         def restore(engine: CheckpointEngine) -> tuple[frozenset[str], tuple[Skipped, ...]]:
             place_of, _ = sessions.of_rewind()
-            skipped = engine.epochs.rewind(epoch, place_of, (), beginning)
-            names = engine.epochs.names(epoch)
+            skipped = engine.sessions.rewind(epoch, place_of, (), beginning)
+            names = engine.sessions.names(epoch)
             return frozenset(name for name in names if name.startswith(beginning)), skipped
 
         return await self.call(restore)
@@ -379,7 +350,7 @@ class CheckpointStore:
         if sessions is None:
             return ()
 
-        return await self.call(lambda engine: engine.epochs.rewind(epoch, sessions.of_branch, ()))
+        return await self.call(lambda engine: engine.sessions.rewind(epoch, sessions.of_branch, ()))
 
     # --- maintain ------------------------------------------------------------------------------
 
@@ -391,9 +362,9 @@ class CheckpointStore:
                 return False
 
             if record.pinned:
-                engine.housekeeping.pin(record.sha, record.name)
+                engine.pins.pin(record.sha, record.name)
             else:
-                engine.housekeeping.unpin(record.sha)
+                engine.pins.unpin(record.sha)
 
             return True
 
@@ -403,43 +374,6 @@ class CheckpointStore:
 
         return is_there
 
-    @property
-    def is_watched(self) -> bool:
-        """Return whether scans look only where something happened."""
-        return self._engine.watch_state.reason is None
-
-    async def settle_watch(self, turn: Callable[[], Awaitable[None]]) -> None:
-        """Reduce what the next watched scan compares as far as possible, a few files per turn.
-
-        It goes on although others call the engine meanwhile: a work tree of which most files are
-        unproven costs each checkpoint a look at all of them.
-        """
-        while await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
-            await turn()
-
-    async def needs_consolidation(self) -> bool:
-        """Return whether small packs or loose objects have accumulated; wait for no other call."""
-        return await self._blocking(self._engine.housekeeping.needs_consolidation)
-
-    async def consolidate(self, pace: Pace, meter: Meter) -> Consolidated:
-        """Combine many packs into few, beside other calls, which wait for its last act alone.
-
-        The caller sees to it that nothing else prunes, repairs or consolidates meanwhile.
-        """
-
-        def exclusively(act: Callable[[], None]) -> None:
-            anyio.from_thread.run(self.call, lambda _engine: act())
-
-        beside = replace(pace, exclusively=exclusively)
-        return await self._blocking(
-            functools.partial(self._engine.housekeeping.consolidate, beside, meter)
-        )
-
-    @property
-    def superseded(self) -> set[str]:
-        """The names of files of the store whose objects other packs have now."""
-        return self._engine.superseded
-
     async def prune(
         self,
         choose: Callable[[CheckpointEngine], Pruning],
@@ -447,13 +381,13 @@ class CheckpointStore:
         meter: Meter,
     ) -> Pruned:
         """Prune what `choose` finds in the store; the next caller finds it forgotten as well."""
-        async with self._gate:
+        async with self._lock:
             try:
-                pruned = await self._blocking(
+                pruned = await self._in_thread(
                     lambda: self._engine.prune(choose(self._engine), should_stop, meter)
                 )
             except BaseException:
-                present = await self._blocking(
+                present = await self._in_thread(
                     lambda: {each.sha for each in self._engine.commits()}
                 )
                 for sha in self.known.keys() - present:
@@ -475,10 +409,10 @@ class CheckpointStore:
         meter: Meter,
     ) -> Repaired:
         """Repair the store while all other callers wait, and reload what it holds."""
-        async with self._gate:
+        async with self._lock:
             given_up: frozenset[Sha] = frozenset()
             try:
-                repaired = await self._blocking(
+                repaired = await self._in_thread(
                     lambda: self._engine.repair(recorded, patterns(), others, stamp, meter)
                 )
                 given_up = frozenset(repaired.lost)
@@ -494,22 +428,19 @@ class CheckpointStore:
         sha: Sha,
         copy: Layout,
         *,
-        before_copy: Callable[[Offshoot], None],
+        before_copy: Callable[[ClonePlan], None],
         should_stop: Callable[[], bool],
         meter: Meter,
-    ) -> Offshoot:
+    ) -> ClonePlan:
         """Copy a checkpoint and all its ancestors into a new repository; return what was copied.
 
         A gc would remove objects meanwhile, so it has to wait like all other callers.
         `before_copy` is called when the size is known; an error that it raises prevents the copy.
         """
 
-        def clone(engine: CheckpointEngine) -> Offshoot:
+        def clone(engine: CheckpointEngine) -> ClonePlan:
             self._require_known(sha)
-            offshoot = plan_offshoot(engine.layout, sha, meter)
-            before_copy(offshoot)
-            copy_repository(offshoot, copy, should_stop, meter)
-            return offshoot
+            return engine.clone(sha, copy, before_copy, should_stop, meter)
 
         return await self.call(clone)
 
@@ -532,8 +463,6 @@ class CheckpointStore:
         record = await self.call(work)
         self.known[record.sha] = record
         return record
-
-    # --- the worker thread ---------------------------------------------------------------------
 
     async def merged(
         self,
@@ -583,11 +512,13 @@ class CheckpointStore:
         if sha not in self.known:
             raise CheckpointNotFound(sha)
 
-    async def _blocking(self, work: Callable[[], T]) -> T:
+    # --- the worker thread ---------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         # A cancelled caller must not leave the engine halfway: the call is awaited to its end.
         try:
             with anyio.CancelScope(shield=True):
-                result = await anyio.to_thread.run_sync(self._in_place, work)
+                result = await anyio.to_thread.run_sync(self._run, work)
         except ShadowRepositoryError as error:
             is_moved = isinstance(error, StoreMoved)
             if is_moved or error.is_of_a_broken_disk or is_broken(error):
@@ -597,7 +528,7 @@ class CheckpointStore:
 
         return result
 
-    def _in_place(self, work: Callable[[], T]) -> T:
+    def _run(self, work: Callable[[], T]) -> T:
         """Call the engine; raise StoreMoved if its store was taken away before or meanwhile."""
         try:
             self._engine.require_unmoved()
