@@ -20,8 +20,8 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
-from hankweave_server.api.past import PastReader
 from hankweave_server.api.merge_preview import NeverAtRest, merge_preview
+from hankweave_server.api.past import PastReader
 from hankweave_server.api.rollback import Rollbacks, meant_paths
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain.exploration.explorations import (
@@ -160,7 +160,6 @@ class Explorer:
             ) from None
         except (CheckpointNotFound, CheckpointDamaged) as error:
             raise adoption_damage(error) from None
-
 
     @handles(ExplorationDiscard)
     async def discard(self, command: ExplorationDiscard, request: Request) -> Exploration:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, overload
 
 import anyio
-import msgspec
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec

@@ -6,7 +6,6 @@ answer. `Controls` is the part of the application that knows these keys; `screen
 
 from __future__ import annotations
 
-from hankweave_protocol.commands import CheckpointDiff, CodonForceStop, CodonNext, CodonSkip, ListCheckpoints, PermissionAnswer
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Literal
@@ -15,6 +14,14 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from hankweave_protocol.commands import (
+    CheckpointDiff,
+    CodonForceStop,
+    CodonNext,
+    CodonSkip,
+    ListCheckpoints,
+    PermissionAnswer,
+)
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.attach.dialogs import (
     Answer,
@@ -102,9 +109,14 @@ class Controls(App[int]):
 
     def _answer(self, answer: Answer | None) -> None:
         if answer is not None:
-            request = self.session.client.send(PermissionAnswer(
-                request_id=answer.request_id, decision=answer.decision, message=answer.message, always=answer.always
-            ))
+            request = self.session.client.send(
+                PermissionAnswer(
+                    request_id=answer.request_id,
+                    decision=answer.decision,
+                    message=answer.message,
+                    always=answer.always,
+                )
+            )
             also = f", and every {answer.always} from now on" if answer.always else ""
             done = f"{'Allowed' if answer.decision == 'allow' else 'Denied'}{also}."
             self._send(request, "Answering …", one_line(done))
@@ -150,7 +162,9 @@ class Controls(App[int]):
         client = self.session.client
         self._steer(
             "Stop {} by force? It will be marked as failed, and the plan will pause.",
-            lambda: client.send(CodonForceStop(reason="stopped from a terminal", expected_run_id=run)),
+            lambda: client.send(
+                CodonForceStop(reason="stopped from a terminal", expected_run_id=run)
+            ),
             "Stopped. r runs it again, n continues.",
         )
 
@@ -248,9 +262,11 @@ class Controls(App[int]):
     @work(exclusive=True, group="compare")
     async def _compare(self, chosen: Chosen) -> None:
         async def compare() -> None:
-            page = await self.session.client.send(CheckpointDiff(
-                from_sha=chosen.sha, to_sha=chosen.other, patch=True, limit=DIFFERENCES
-            ))
+            page = await self.session.client.send(
+                CheckpointDiff(
+                    from_sha=chosen.sha, to_sha=chosen.other, patch=True, limit=DIFFERENCES
+                )
+            )
             self.push_screen(Reading("Comparison", blocks_of_diff(page), is_open=True))
 
         note = await outcome(compare())

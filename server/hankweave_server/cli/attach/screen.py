@@ -27,15 +27,6 @@ from textual.widgets.option_list import Option
 
 from hankweave_client.client import connect_to
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import (
-    CheckpointDiff,
-    CodonForceStop,
-    CodonNext,
-    CodonReadResult,
-    CodonSkip,
-    ListCheckpoints,
-    PermissionAnswer,
-)
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.events import (
     Event,

@@ -6,7 +6,6 @@ end. `StepPane` holds what was read of the step that is shown, and drops it for 
 
 from __future__ import annotations
 
-from hankweave_protocol.commands import CheckpointDiff, CodonReadResult
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CheckpointDiff, CodonReadResult
 from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import DiffPage
@@ -173,7 +173,9 @@ class StepPane(Vertical):
     @work(group="results")
     async def _read_whole(self, block: Block, call: ToolCall) -> None:
         async def read() -> None:
-            call.whole = (await self._session.client.send(CodonReadResult(seq=call.result_seq))).content
+            call.whole = (
+                await self._session.client.send(CodonReadResult(seq=call.result_seq))
+            ).content
 
         note = await outcome(read())
         block.touch()
@@ -192,7 +194,9 @@ class StepPane(Vertical):
             return None
 
         begin, end = span
-        return await self._session.client.send(CheckpointDiff(from_sha=begin, to_sha=end, patch=patch, limit=limit))
+        return await self._session.client.send(
+            CheckpointDiff(from_sha=begin, to_sha=end, patch=patch, limit=limit)
+        )
 
     async def draw_changes(self) -> None:
         """Show what the step has changed, if that is what is shown."""
