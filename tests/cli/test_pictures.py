@@ -43,7 +43,7 @@ from hankweave_server.cli.status.changes import NO_CHANGES, FileChanges
 from hankweave_server.cli.status.command import print_summary
 from hankweave_server.cli.status.standing import StatusFacts
 from hankweave_server.domain.timelines import RunLine
-from hankweave_server.local import server_session
+from hankweave_server.local import hints
 from support.attached import PUSH, a_scene, attached_to, press
 from support.golden_files import GoldenFiles
 from support.histories import MOMENT, completed, failed
@@ -252,7 +252,7 @@ def test_the_picture_of_a_command_is_that_of_the_documents(
     """No line is longer than the terminal is wide, so none is wrapped."""
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr(ls, "datetime", Now)
-    monkeypatch.setattr(server_session, "is_default", lambda _root: True)
+    monkeypatch.setattr(hints, "is_default", lambda _root: True)
     monkeypatch.setattr(ls, "executions_root", lambda: ROOT.parent)
     text = printed(COMMANDS[title], columns, monkeypatch)
     name = re.sub(r"\W+", "-", title.removeprefix("hankweave ")).strip("-")

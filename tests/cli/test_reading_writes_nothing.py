@@ -184,7 +184,7 @@ def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
         foreseen = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
         assert (foreseen.returncode, "1 file comes back" in foreseen.stdout) == (0, True)
         sent = ExplorationAdopt(attempt_id=named["ATTEMPT"], merge=True, preview=True)
-        report = at_server(left, lambda client: client.ask(sent))
+        report = at_server(left, lambda client: client.send(sent))
         assert [file.path for file in report.added] == ["b.txt"]
         assert (listing(layout.checkpoints), layout.journal.read_bytes()) == before
 
