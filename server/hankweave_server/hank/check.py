@@ -112,11 +112,16 @@ def permission_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Findi
 def of_patterns(permissions: JsonNode) -> Iterator[Finding]:
     """Yield a finding for each permission pattern that is malformed."""
     for key in ("allow", "deny"):
-        for text, path in texts(permissions, key):
-            try:
-                permission_patterns.parse(text)
-            except MalformedPattern as fault:
-                yield Finding(path, str(fault), fault.hint)
+        yield from faults(permissions, key, _fault_of_permission)
+
+
+def _fault_of_permission(text: str) -> tuple[str, str | None] | None:
+    try:
+        permission_patterns.parse(text)
+    except MalformedPattern as fault:
+        return str(fault), fault.hint
+
+    return None
 
 
 def _of_who_asks(codon: JsonNode, permissions: JsonNode) -> Iterator[Finding]:
@@ -231,15 +236,15 @@ def _named(steps: list[JsonNode]) -> Iterator[tuple[str, JsonNode]]:
 
 
 def _of_id(step: JsonNode, _: HankContext) -> Iterator[Finding]:
-    name = step.raw["id"]
-    if not isinstance(name, str):
-        return
+    yield from faults(step, "id", _fault_of_id)
 
+
+def _fault_of_id(name: str) -> str | None:
     if len(name.encode(errors="replace")) > ID_BYTES:
-        yield Finding((*step.path, "id"), f"An id can have at most {ID_BYTES} bytes.")
+        return f"An id can have at most {ID_BYTES} bytes."
 
-    if any(character < " " or character == "\x7f" for character in name if not character.isspace()):
-        yield Finding((*step.path, "id"), "An id cannot contain control characters.")
+    is_plain = all(each.isspace() or (each >= " " and each != "\x7f") for each in name)
+    return None if is_plain else "An id cannot contain control characters."
 
 
 def _not_blank(owner: JsonNode, key: str) -> Iterator[Finding]:
@@ -276,14 +281,18 @@ def fault_of_shell(text: str) -> str | None:
 
 
 def _of_condition(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
-    text = codon.raw["condition"]
-    if not isinstance(text, str):
-        return
+    yield from faults(codon, "condition", fault_of_condition)
 
+
+def fault_of_condition(text: str) -> tuple[str, str | None] | None:
+    """Return why a text is not a condition, and a hint; None if it is one."""
     try:
         parse(text)
-    except ConditionError as fault:
-        yield Finding((*codon.path, "condition"), str(fault), fault.suggestion)
+    except ConditionError as error:
+        where = f"The condition cannot be read at character {error.offset + 1}"
+        return f"{where}: {error.message}", error.suggestion
+
+    return None
 
 
 def _of_checks(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -358,10 +367,7 @@ def _of_confinement(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
             yield Finding((*confinement.path, key), message, "Remove one of them.")
 
     for key in ("extraRead", "extraWrite"):
-        for text, path in texts(confinement, key):
-            fault = references.fault_of_outer_path(text)
-            if fault is not None:
-                yield Finding(path, *fault)
+        yield from faults(confinement, key, references.fault_of_outer_path)
 
 
 def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -393,10 +399,7 @@ def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
         if {"promptFile", "promptText"} <= variant.raw.keys():
             yield Finding(variant.path, "promptText and promptFile exclude each other.")
 
-        name = variant.raw.get("agent")
-        fault = fault_of_name(name) if isinstance(name, str) else None
-        if fault is not None:
-            yield Finding((*variant.path, "agent"), *fault)
+        yield from faults(variant, "agent", fault_of_name)
 
 
 _OF_CODON: dict[str, Rule] = {

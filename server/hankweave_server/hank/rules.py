@@ -111,13 +111,21 @@ def by_rules(node: JsonNode, rules: Mapping[str, Rule], ctx: HankContext) -> Ite
 
 
 def faults(
-    owner: JsonNode, key: str, fault_of: FaultOf, nearest: FaultOf = lambda _text: None
+    owner: JsonNode,
+    key: str,
+    fault_of: Callable[[str], str | tuple[str, str | None] | None],
+    nearest: FaultOf = lambda _text: None,
 ) -> Iterator[Finding]:
-    """Check each text of a field, and suggest the nearest valid one."""
+    """Check each text of a field, and suggest the nearest valid one.
+
+    `fault_of` returns a message, which may have a hint of its own, or None.
+    """
     for text, path in texts(owner, key):
         fault = fault_of(text)
-        if fault is not None:
+        if isinstance(fault, str):
             yield Finding(path, fault, nearest(text))
+        elif fault is not None:
+            yield Finding(path, *fault)
 
 
 def of_prompt_files(owner: JsonNode, key: str, ctx: HankContext) -> Iterator[Finding]:

@@ -110,7 +110,7 @@ class ShapeCheck:
                 yield from self._of_struct(raw, kind, path)
             case inspect.VarTupleType():
                 if kind.min_length is not None and len(raw) < kind.min_length:
-                    yield Finding(path, "The list must not be empty.")
+                    yield Finding(path, "The list must not be empty.", _example(path, kind))
 
                 for index, item in enumerate(raw):
                     yield from self.findings(item, kind.item_type, (*path, index))
@@ -153,9 +153,10 @@ class ShapeCheck:
 
                 yield Finding((*path, name), message, self._hint(name, kind.cls, fields))
 
-        for name, field in fields.items():
+        for name, field in () if self._only_dropped else fields.items():
             if field.required and name not in raw:
-                yield Finding((*path, name), f"The field {name!r} is missing.")
+                place, message = (*path, name), f"The field {name!r} is missing."
+                yield Finding(place, message, _example(place, field.type))
 
     def _of_union(self, raw: Any, kind: inspect.UnionType, path: JsonPath) -> Iterator[Finding]:
         if raw is None and kind.includes_none:
@@ -239,6 +240,11 @@ def _fits(raw: Any, kind: inspect.Type) -> bool:
         return is_finite(raw)
 
     return isinstance(raw, wanted)
+
+
+def _example(path: JsonPath, kind: inspect.Type) -> str | None:
+    is_command = path[-1:] == ("command",) and isinstance(kind, inspect.VarTupleType)
+    return 'For example ["my-agent", "--quiet"].' if is_command else None
 
 
 def _quotes(raw: Any, kind: inspect.Type) -> str | None:

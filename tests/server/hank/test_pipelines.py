@@ -436,6 +436,14 @@ def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write:
     ]
 
 
+def test_an_empty_configuration_says_nothing(tmp_path: Path, write: Write) -> None:
+    """A configuration without blocks is valid; a pipeline without steps is not."""
+    empty = tmp_path / "architect.yaml"
+    empty.write_text("# nothing yet\n")
+    assert load_pipeline(write(STEP), config=empty) == load_pipeline(write(STEP))
+    assert messages(lambda: load_pipeline(empty)) == ["A pipeline is a mapping with 'steps'."]
+
+
 def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
     """Seed 003: `enabled` is false by default; if true, the default is every 5 steps."""
     for block, every in (("", None), ("{enabled: true}", 5), ("{enabled: false}", None)):

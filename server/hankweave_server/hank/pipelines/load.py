@@ -103,6 +103,9 @@ def read_config(path: Path) -> Config:
 def _read(path: Path, keys: type[msgspec.Struct], rule: str) -> tuple[yaml_text.YamlFile, JsonNode]:
     """Read a file that is a mapping of these keys; the rule is told if it is not."""
     file = yaml_text.read(path, shapes.kind_of(keys))
+    if file.value is None and keys is ConfigKeys:
+        file.value = {}
+
     if not isinstance(file.value, dict):
         raise invalid(path, rule, place=file.places.get(()))
 

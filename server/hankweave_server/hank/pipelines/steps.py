@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from msgspec import structs
 
 from hankweave_protocol.hank import Check
-from hankweave_server.domain.conditions import RESERVED, ConditionError, parse
+from hankweave_server.domain.conditions import RESERVED, parse
 from hankweave_server.domain.variables import names_in, text_of
 from hankweave_server.hank import check
 from hankweave_server.hank.pipelines.agents import Agents
@@ -57,7 +57,7 @@ def _step(node: JsonNode, agents: Agents, findings: list[Finding]) -> PipelineSt
     keys = readable(node.raw, StepKeys)
     default = f"step-{int(node.path[-1]) + 1}"
     text = None if keys.condition is None else text_of(keys.condition)
-    found = list(_faults(node, keys, text, default))
+    found = list(_faults(node, keys, default))
     findings += [*found, *agents.fault_of(keys.agent, (*node.path, "agent"))]
     faulty = {each.path[-1] for each in found}
     return PipelineStep(
@@ -70,25 +70,16 @@ def _step(node: JsonNode, agents: Agents, findings: list[Finding]) -> PipelineSt
     )
 
 
-def _faults(
-    step: JsonNode, keys: StepKeys, condition: str | None, default: str
-) -> Iterator[Finding]:
+def _faults(step: JsonNode, keys: StepKeys, default: str) -> Iterator[Finding]:
     """Yield the faults of a step beyond its shape."""
-    if keys.name is not None and (fault := _fault_of_step_name(keys.name, default)) is not None:
-        yield Finding((*step.path, "name"), *fault)
-
+    yield from faults(step, "name", lambda name: _fault_of_step_name(name, default))
     if step.raw.keys().isdisjoint({"prompt", "task"}):
         yield Finding(step.path, "The step has no prompt.")
     elif isinstance(step.raw.get("prompt"), str) and not cleaned(keys.prompt).strip():
         yield Finding((*step.path, "prompt"), "The prompt is empty.")
 
-    if condition is not None and (found := _fault_of_condition(condition)) is not None:
-        yield Finding((*step.path, "condition"), *found)
-
-    name = keys.output_var
-    if name is not None and (message := fault_of_name(name)) is not None:
-        yield Finding((*step.path, "output_var"), message, f"Use {usable_name(name)!r} instead.")
-
+    yield from faults(step, "condition", check.fault_of_condition)
+    yield from faults(step, "output_var", fault_of_name)
     if "attempts" in step.raw and keys.on_failure != "retry":
         message = "'attempts' has no effect without 'on_failure: retry'."
         hint = "Set 'on_failure: retry' or remove 'attempts'."
@@ -118,16 +109,6 @@ def _fault_of_step_name(name: str, default: str) -> tuple[str, str | None] | Non
     return None
 
 
-def _fault_of_condition(text: str) -> tuple[str, str | None] | None:
-    try:
-        parse(text)
-    except ConditionError as error:
-        where = f"The condition cannot be read at character {error.offset + 1}"
-        return f"{where}: {error.message}", error.suggestion
-
-    return None
-
-
 def _checks(written: str | tuple[str | CheckKeys, ...]) -> Iterator[Check]:
     for each in (written,) if isinstance(written, str) else written:
         if isinstance(each, str):
@@ -138,12 +119,16 @@ def _checks(written: str | tuple[str | CheckKeys, ...]) -> Iterator[Check]:
             yield found if seconds is None else structs.replace(found, timeout_seconds=seconds)
 
 
-def fault_of_name(name: str) -> str | None:
-    """Return why a variable cannot have a name, or None if it can."""
+def fault_of_name(name: str) -> tuple[str, str] | None:
+    """Return why a variable cannot have a name, and a hint; None if it can."""
     if fault_of_variable(name) is not None:
-        return f"{name!r} is not a valid variable name."
+        message = f"{name!r} is not a valid variable name."
+    elif name.lower() in RESERVED:
+        message = f"{name!r} is a reserved word in conditions."
+    else:
+        return None
 
-    return f"{name!r} is a reserved word in conditions." if name.lower() in RESERVED else None
+    return message, f"Use {usable_name(name)!r} instead."
 
 
 def usable_name(name: str) -> str:
@@ -169,11 +154,11 @@ def parse_var(text: str) -> tuple[str, str]:
     if not sign:
         raise NotAVariable(f"--var {text!r} has no '='.", f"Write --var {usable_name(text)}=value.")
 
-    if (fault := fault_of_name(name)) is not None:
-        raise NotAVariable(f"--var: {fault}", f"Write --var {usable_name(name)}=value.")
+    if (found := fault_of_name(name)) is not None:
+        raise NotAVariable(f"--var: {found[0]}", f"Write --var {usable_name(name)}=value.")
 
-    if fault_of_value(value) is not None:
-        raise NotAVariable(f"--var {name}: {fault_of_value(value)}", "Encode it in UTF-8.")
+    if (fault := fault_of_value(value)) is not None:
+        raise NotAVariable(f"--var {name}: {fault}", "Encode it in UTF-8.")
 
     return name, value
 
@@ -189,10 +174,8 @@ def fault_of_value(value: str) -> str | None:
 def variables_of(root: JsonNode, findings: list[Finding]) -> dict[str, str]:
     """Read the `variables` block: any scalar, converted to a text."""
     block = object_at(root, "variables")
-    for name in block.raw:
-        if (fault := fault_of_name(name)) is not None:
-            hint = f"Use {usable_name(name)!r} instead."
-            findings.append(Finding((*block.path, name), fault, hint))
+    found = ((name, fault_of_name(name)) for name in block.raw)
+    findings += (Finding((*block.path, name), *fault) for name, fault in found if fault)
 
     return {name: value for name, value in block.raw.items() if isinstance(value, str)}
 
@@ -200,7 +183,7 @@ def variables_of(root: JsonNode, findings: list[Finding]) -> dict[str, str]:
 def faults_of_given(given: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a finding for each `--var` that is not allowed."""
     for name, value in given.items():
-        fault = fault_of_name(name) or fault_of_value(value)
+        fault, _ = fault_of_name(name) or (fault_of_value(value), None)
         if fault is not None:
             yield Finding(COMMAND_LINE, f"--var {name}: {fault}")
 
