@@ -19,7 +19,6 @@ from hankweave_server.agents.inventory import Found, known_of, look, look_at_all
 from hankweave_server.agents.self_test import SelfTest, self_test
 from hankweave_server.cli.output.text import confinement_text, console
 from hankweave_server.cli.remote import json_option, print_json
-from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.price_files import load_prices, usual_place
@@ -27,6 +26,8 @@ from hankweave_server.plain_text import one_line
 
 ALL = "all"
 """The value of `--test` without a name."""
+
+_HOW_TO_INSTALL = "`hankweave agents` shows how to install them."
 
 
 @click.command()
@@ -76,11 +77,10 @@ def agents(
         _list(look_at_all(named), as_json=as_json)
         return
 
-    known_prices = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     if tested == ALL and tested not in named:
-        done = _test_all(named, model, known_prices, as_json=as_json)
+        done = _test_all(named, model, prices, as_json=as_json)
     else:
-        done = [_test(tested, named, model, known_prices, as_json=as_json)]
+        done = [_test(tested, named, model, prices, as_json=as_json)]
 
     if not all(each.passed for each in done):
         sys.exit(ExitCode.FAILED)
@@ -141,7 +141,12 @@ def _login(found: Found) -> str:
 
 
 def _test(
-    name: str, named: Mapping[str, AgentSpec], model: str | None, prices: Prices, *, as_json: bool
+    name: str,
+    named: Mapping[str, AgentSpec],
+    model: str | None,
+    prices: Path | None,
+    *,
+    as_json: bool,
 ) -> SelfTest:
     if name not in named:
         raise click.UsageError(f"There is no agent {name!r}; there are {', '.join(named)}.")
@@ -161,7 +166,7 @@ def _test(
 
 
 def _test_all(
-    named: Mapping[str, AgentSpec], model: str | None, prices: Prices, *, as_json: bool
+    named: Mapping[str, AgentSpec], model: str | None, prices: Path | None, *, as_json: bool
 ) -> list[SelfTest]:
     """Test every installed agent; one that cannot be started has failed."""
     if model is not None:
@@ -170,8 +175,8 @@ def _test_all(
     real = {name: spec for name, spec in named.items() if name != "scripted"}
     installed = [each.name for each in look_at_all(real) if each.path is not None]
     if not installed:
-        message, hint = f"None of {', '.join(real)} is installed.", "`hankweave agents` shows how"
-        raise Stop(message, ExitCode.UNAVAILABLE, hint=f"{hint} to install them.")
+        message = f"None of {', '.join(real)} is installed."
+        raise Stop(message, ExitCode.UNAVAILABLE, hint=_HOW_TO_INSTALL)
 
     done: list[SelfTest] = []
     for name in installed:
@@ -192,7 +197,8 @@ def _test_all(
     return done
 
 
-def _turn_of(name: str, spec: AgentSpec, model: str | None, prices: Prices) -> SelfTest:
+def _turn_of(name: str, spec: AgentSpec, model: str | None, own_prices: Path | None) -> SelfTest:
+    prices = load_prices(own_prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     asked = known_of(name).model if model is None else model
     if spec != BY_NAME["scripted"]:
         whom = f"{name}, with {asked}," if asked else name
