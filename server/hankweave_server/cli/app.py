@@ -195,15 +195,21 @@ def _whole_list(context: click.Context) -> str:
     formatter = click.HelpFormatter(max_width=_WIDEST_LIST)
     shown = {name for names in GROUPS.values() for name in names}
     rest = (name for name in cli.list_commands(context) if name not in shown)
-    limit = formatter.width - 6 - max(map(len, PLACES))
+    widest = max(map(len, PLACES))  # The columns of all groups stand below each other.
+    limit = formatter.width - 6 - widest
     for group, names in (*GROUPS.items(), ("More", tuple(rest))):
         with formatter.section(group):
             formatter.write_dl(
-                [(name, shorten(SUMMARIES[name], limit, placeholder="...")) for name in names]
+                [
+                    (name.ljust(widest), shorten(SUMMARIES[name], limit, placeholder="..."))
+                    for name in names
+                ]
             )
 
     with formatter.section("Older names, which still work"):
-        formatter.write_dl([(old, f"Use `hankweave {new}`.") for old, new in OLD_NAMES.items()])
+        formatter.write_dl(
+            [(old.ljust(widest), f"Use `hankweave {new}`.") for old, new in OLD_NAMES.items()]
+        )
 
     with formatter.section("Options"):
         formatter.write_dl(
