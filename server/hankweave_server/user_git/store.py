@@ -406,7 +406,7 @@ class WorkspaceGit:
             permissions=safety.permissions,
             exact=safety.exact,
         )
-        self._move(place, captured, with_files(intent, safety, tree, undo=record))
+        self._move(place, captured, moving(intent, safety, tree, undo=record))
 
     def _come_back(self, place: OpenWorkspace, record: UndoRecord) -> None:
         tree = place.repo.commit(record.safety).tree
@@ -422,7 +422,7 @@ class WorkspaceGit:
         index_tree = place.repo.commit(staged).tree if staged else None
         intent = intended(place, record.head_before, "architect:rollback: undone", index_tree)
         intent = replace(intent, permissions=record.permissions, exact=record.exact)
-        self._move(place, captured, with_files(intent, safety, tree))
+        self._move(place, captured, moving(intent, safety, tree))
 
     def _head_after(self, place: OpenWorkspace, target: Commit, tree: bytes, name: bytes) -> str:
         """Return the new HEAD: an earlier commit, the present one, or a new one.
@@ -459,9 +459,7 @@ def intended(place: OpenWorkspace, after: str | None, why: str, index: bytes | N
     )
 
 
-def with_files(
-    intent: Intent, safety: Safety, tree: bytes, undo: UndoRecord | None = None
-) -> Intent:
+def moving(intent: Intent, safety: Safety, tree: bytes, undo: UndoRecord | None = None) -> Intent:
     """Return the intent with the change of the files to `tree`."""
     return replace(
         intent,

@@ -15,11 +15,13 @@ def files_in(repo: GitRepository, tree: bytes | None, folder: bytes) -> dict[byt
     return dict(files_below(repo.read_tree, below, folder)) if below else {}
 
 
-def with_folder(
-    repo: GitRepository, around: bytes | None, folder: bytes, files: Mapping[bytes, Entry]
+def with_files(
+    repo: GitRepository,
+    around: bytes | None,
+    before: Mapping[bytes, Entry],
+    files: Mapping[bytes, Entry],
 ) -> bytes:
-    """Write the tree of `around` with the folder's content replaced by `files`."""
-    before = files_in(repo, around, folder)
+    """Write the tree of `around` with the files of a folder (`before`) replaced by others."""
     changed = {path for path, _ in before.items() ^ files.items()}
     if around and not changed:
         return around

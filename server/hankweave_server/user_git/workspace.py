@@ -24,7 +24,7 @@ from hankweave_server.user_git.intents import UndoNotes
 from hankweave_server.user_git.observer import WorkspaceObserver
 from hankweave_server.user_git.repository import GitRepository, Head
 from hankweave_server.user_git.settings import UserSettings, file_content
-from hankweave_server.user_git.tree_builder import files_in, is_in, with_folder, without_collisions
+from hankweave_server.user_git.tree_builder import files_in, is_in, with_files, without_collisions
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import parents_of
 
@@ -50,6 +50,7 @@ class OpenWorkspace:
         self.index = read_index(repo.git_dir)
         self.head: Head = repo.head()
         self.folder = _place_of(root, repo)
+        self._files: dict[bytes | None, dict[bytes, Entry]] = {}
         self.descent = Descent(repo.work_tree)
         self.observer = WorkspaceObserver(repo, self.settings, self.index, self.descent)
 
@@ -58,8 +59,11 @@ class OpenWorkspace:
         return None if self.head.sha is None else self.repo.commit(self.head.sha).tree
 
     def files_of(self, tree: bytes | None) -> dict[bytes, Entry]:
-        """Return the content of the workspace's folder in a tree."""
-        return files_in(self.repo, tree, self.folder)
+        """Return the content of the workspace's folder in a tree, which is read once."""
+        if tree not in self._files:
+            self._files[tree] = files_in(self.repo, tree, self.folder)
+
+        return self._files[tree]
 
     def is_ignored(self) -> bool:
         return self._ignoring().hides_folder_or_one_above(self.folder)
@@ -125,7 +129,8 @@ class OpenWorkspace:
         return self.tree_with(without_collisions(captured.files, captured.standing))
 
     def tree_with(self, files: dict[bytes, Entry]) -> bytes:
-        return with_folder(self.repo, self.head_tree, self.folder, files)
+        head = self.head_tree
+        return with_files(self.repo, head, self.files_of(head), files)
 
     def index_files(self) -> dict[bytes, Entry]:
         """Return the index's entries in the workspace's folder, changed or not."""
