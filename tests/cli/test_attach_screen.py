@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 from rich.text import Text
 
+from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonRedo,
@@ -17,11 +19,18 @@ from hankweave_protocol.commands import (
     RollbackToCodon,
     RollbackUndo,
 )
-from hankweave_protocol.events import PermissionRequested, PermissionResolved, ServerIdle
+from hankweave_protocol.events import (
+    PermissionRequested,
+    PermissionResolved,
+    ServerIdle,
+    StateTransition,
+)
+from hankweave_protocol.transitions import RunStarted
 from hankweave_server.cli.attach.control import LOOK_ONLY
 from hankweave_server.cli.attach.drawing import drawn
 from hankweave_server.cli.attach.screen import Attached
 from hankweave_server.cli.attach.transcript import PAGE, Block, ToolCall
+from hankweave_server.domain.reducer import apply, resulting_state
 from support.attached import (
     CHECK,
     PUSH,
@@ -37,7 +46,8 @@ from support.attached import (
     until,
     words,
 )
-from support.histories import failed, running
+from support.histories import failed, running, sha
+from support.timelines import continued
 
 OTHER = PermissionRequested(
     codon_id=CHECK,
@@ -100,6 +110,27 @@ async def test_a_failed_step_is_in_front_with_its_reason() -> None:
         assert "failed at step 3 of 5" in shown
         assert "✗ Check" in shown
         assert "✗ API request timed out — 30 s" in shown
+
+
+async def test_after_a_rollback_the_failure_is_no_longer_shown() -> None:
+    """Neither in the heading nor beside the step, which is still to run."""
+    client = a_scene(failed("check"))
+    async with attached_to(client) as pilot:
+        assert "API request timed out" in text_of(pilot)
+        state = client.state_now
+        back = continued("next", of=state.runs[0].run_id, after="review#2", at=sha(4))
+        started = RunStarted(run=msgspec.structs.replace(back, status="running", end_time=None))
+        client.publish(
+            StateTransition(
+                transition_type=RunStarted.TYPE,
+                transition=codec.transition_body(started),
+                resulting_state=resulting_state(apply(state, started, 1)),
+            )
+        )
+        await until(pilot, lambda text: "timed out" not in text)
+        shown = text_of(pilot)
+        assert "failed at step" not in shown
+        assert "· Check" in shown
 
 
 async def test_what_happens_is_shown_at_the_end_until_the_reader_goes_back() -> None:
