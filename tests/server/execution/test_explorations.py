@@ -114,7 +114,7 @@ class Parent:
 
         return SimpleNamespace(sha=sha(17))
 
-    async def diff(self, *_what: Any) -> tuple[()]:
+    async def call(self, _diff: Any) -> tuple[()]:
         self._meet_fault()
         return ()
 
