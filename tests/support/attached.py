@@ -227,9 +227,16 @@ async def at_rest(pilot: Pilot[int]) -> None:
     """Wait until the screen shows everything that was asked for."""
     app = pilot.app
     assert isinstance(app, Attached)
-    await pilot.pause()
-    await eventually(lambda: app.is_at_rest)
-    await pilot.pause()
+    before = ""
+
+    async def stays() -> bool:
+        """Return whether nothing is asked for, and the screen is what it was before a pause."""
+        nonlocal before
+        await pilot.pause()
+        last, before = before, text_of(pilot)
+        return app.is_at_rest and before == last
+
+    await eventually(stays)
 
 
 async def press(pilot: Pilot[int], *keys: str) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -138,13 +140,19 @@ class Attached(Controls):
         """Whether events have come since the screen was drawn."""
         self._stale = anyio.Event()
         self._files_stale = anyio.Event()
+        self._renewing = 0
+        """How many of the two are being read anew."""
         self.animation_level = "none"
         self.theme = "textual-light" if _has_light_terminal() else "textual-dark"
 
     @property
     def is_at_rest(self) -> bool:
         """Whether everything that was asked for is on the screen; for tests."""
-        return all(worker.is_finished or worker.name in _FOREVER for worker in self.workers)
+        is_asking = any(
+            not worker.is_finished and worker.name not in _FOREVER for worker in self.workers
+        )
+        is_stale = self._stale.is_set() or self._files_stale.is_set()
+        return not (is_asking or is_stale or self._is_due or self._renewing)
 
     @property
     def _main(self) -> Screen[object]:
@@ -209,17 +217,27 @@ class Attached(Controls):
         while True:
             await self._stale.wait()
             self._stale = anyio.Event()
-            if (await outcome(self.session.renew_status())).is_complaint:
-                continue  # The server is gone; the next one tells that it has started.
+            with self._at_work():
+                if (await outcome(self.session.renew_status())).is_complaint:
+                    continue  # The server is gone; the next one tells that it has started.
 
-            self._draw()
+                self._draw()
 
     async def _renew_files(self) -> None:
         while True:
             await self._files_stale.wait()
             self._files_stale = anyio.Event()
-            await self._draw_files()
-            await self._pane.draw_changes()
+            with self._at_work():
+                await self._draw_files()
+                await self._pane.draw_changes()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._renewing += 1
+        try:
+            yield
+        finally:
+            self._renewing -= 1
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw)
