@@ -45,6 +45,7 @@ from hankweave_server.hank.pipelines.load import (
     written,
 )
 from hankweave_server.hank.pipelines.model import Pipeline
+from hankweave_server.hank.pipelines.shapes import Repository
 from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid
 from hankweave_server.ledger.moments import has_past
@@ -123,7 +124,7 @@ def pipeline(
     config: Path | None,
     workspace: Path | None,
     agent: str | None,
-    repository: str | None,
+    repository: Repository | None,
     report: Format | None,
     as_json: bool,
     report_file: Path | None,
@@ -148,13 +149,13 @@ def pipeline(
         raise click.UsageError("--from-step and --restart exclude each other.")
 
     telling = Telling(_format(report, as_json, report_file), report_file, quiet=quiet)
-    meant = _read(file, entries, config, agent, repository)
+    meant = _read(file, entries, config, agent)
     if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
         complain(problem.message, problem.suggestion)
         sys.exit(PipelineExit.CONFIGURATION)
 
     layout = executions.layout_in(workspace or Path.cwd())
-    meant = _with_repository(meant, layout.root, quiet=quiet)
+    meant = _with_repository(meant, repository, layout.root, quiet=quiet)
     before = _state_of(layout)
     if dry_run:
         click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
@@ -197,7 +198,6 @@ def _read(
     entries: tuple[str, ...],
     config: Path | None,
     agent: str | None,
-    repository: str | None,
 ) -> Pipeline:
     """Read and check the pipeline; on errors, print all of them and exit."""
     try:
@@ -213,28 +213,23 @@ def _read(
     for warning in meant.warnings:
         complain(f"warning: {warning.located(file)}", warning.suggestion)
 
-    match repository:
-        case "shadow" | "workspace":
-            return replace(meant, checkpoints=replace(meant.checkpoints, repository=repository))
-        case _:
-            return meant
+    return meant
 
 
-def _with_repository(meant: Pipeline, root: Path, *, quiet: bool) -> Pipeline:
-    """Choose a place for the checkpoints of steps, unless one is set.
+def _with_repository(
+    meant: Pipeline, repository: Repository | None, root: Path, *, quiet: bool
+) -> Pipeline:
+    """Choose a place for the checkpoints of steps: the command line's, else the pipeline's.
 
-    As in Architect, that is the project's git repository, if it has one.
+    If neither names one, it is the project's git repository, if it has one, as in Architect.
     """
-    if meant.checkpoints.repository is not None:
-        return meant
+    repository = repository or meant.checkpoints.repository
+    if repository is None:
+        repository = "workspace" if has_repository(root) else "shadow"
+        if repository == "workspace" and not quiet:
+            click.echo(_ON_THE_BRANCH, err=True)
 
-    if not has_repository(root):
-        return replace(meant, checkpoints=replace(meant.checkpoints, repository="shadow"))
-
-    if not quiet:
-        click.echo(_ON_THE_BRANCH, err=True)
-
-    return replace(meant, checkpoints=replace(meant.checkpoints, repository="workspace"))
+    return replace(meant, checkpoints=replace(meant.checkpoints, repository=repository))
 
 
 def _state_of(layout: Layout) -> State | None:
