@@ -259,6 +259,13 @@ def test_the_picture_of_a_command_is_that_of_the_documents(
     golden.check(f"../../docs/pictures/{name}-{columns}.svg", picture(title, text, columns))
 
 
+def test_a_run_that_waits_for_a_command_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`runs` does not call it running, as none of its steps does."""
+    waits = msgspec.structs.replace(RUNS[0], status="running", is_current=True)
+    text = printed(lambda: pictures.draw_runs(None, (waits,), ()), 80, monkeypatch)
+    assert f"run {RUN}  idle  current" in text.plain
+
+
 SCREENS: dict[str, tuple[int, int, tuple[str, ...], str]] = {
     "attach-80": (80, 24, (), "dark"),
     "attach-160": (160, 48, (), "dark"),
