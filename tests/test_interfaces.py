@@ -291,9 +291,11 @@ def event_seq(message: str) -> int:
 
 
 def log_lines(execution: Path) -> Iterator[tuple[str, str]]:
+    """Yield the level and the text of each line, without those about pauses of the machine."""
     for line in lines_of(execution / ".hankweave" / "logs" / "server.log"):
         head, _, text = line.partition("] ")
-        yield head.partition(" [")[2], text
+        if not text.startswith(("ServerResumed(", "ClockJumped(")):
+            yield head.partition(" [")[2], text
 
 
 def lines_of(path: Path) -> list[str]:

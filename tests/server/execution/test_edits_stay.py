@@ -204,7 +204,7 @@ async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path) -> None:
         (root / "a.txt").write_text("a person's")
         (root / "new.txt").write_text("new")
         gate.touch()
-        await result_of(client, "Write")
+        await written(client, "b.txt", by="tool_use")
         server.kill()
         await server.ended()
 
