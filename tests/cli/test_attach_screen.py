@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 from rich.text import Text
+from textual.app import App, ComposeResult
 
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
@@ -26,6 +27,7 @@ from hankweave_protocol.events import (
     StateTransition,
 )
 from hankweave_protocol.transitions import RunStarted
+from hankweave_server.cli.attach.block_view import BlockView
 from hankweave_server.cli.attach.control import LOOK_ONLY
 from hankweave_server.cli.attach.drawing import drawn
 from hankweave_server.cli.attach.screen import Attached
@@ -158,6 +160,19 @@ async def test_a_transcript_is_read_back_to_its_beginning() -> None:
         await press(pilot, "tab", "home", "home", "home")
         await press(pilot, "home")
         assert "Sentence 0." in text_of(pilot)
+
+
+async def test_a_view_that_follows_shows_its_end_at_once() -> None:
+    """Also the first time that its content is longer, when it has no scroll bar yet."""
+    view = BlockView(follows=True)
+
+    class OneView(App[None]):
+        def compose(self) -> ComposeResult:
+            yield view
+
+    async with OneView().run_test(size=(40, 10)):
+        view.show([Block("note", number, text=f"Line {number}.") for number in range(50)])
+        assert view.scroll_y == view.max_scroll_y > 0
 
 
 async def test_a_text_is_found_wherever_it_stands_in_the_step() -> None:

@@ -103,7 +103,7 @@ class BlockView(ScrollView, can_focus=True):
         self._draw_all()
         if self.follows:
             self.at = max(0, len(self._blocks) - 1)
-            self.scroll_end(animate=False, immediate=True)
+            self.scroll_end(animate=False, force=True, immediate=True)
         elif key is not None:
             self.at = self._number_of(key) or 0
             self._scroll(self._begin(self.at) + offset)
@@ -172,7 +172,7 @@ class BlockView(ScrollView, can_focus=True):
 
     def action_last(self) -> None:
         self.at = max(0, len(self._blocks) - 1)
-        self.scroll_end(animate=False, immediate=True)
+        self.scroll_end(animate=False, force=True, immediate=True)
         self._note_end()
         self.refresh()
 
@@ -221,13 +221,13 @@ class BlockView(ScrollView, can_focus=True):
             self.post_message(self.TopReached(self))
 
     def _scroll(self, line: int) -> None:
-        self.scroll_to(y=line, animate=False, immediate=True)
+        self.scroll_to(y=line, animate=False, force=True, immediate=True)
         self.refresh()
 
     def _show_cursor(self) -> None:
         begin, end = self._begin(self.at), self._begin(self.at + 1)
         self.scroll_to_region(
-            Region(0, begin, 1, max(1, end - begin)), animate=False, immediate=True
+            Region(0, begin, 1, max(1, end - begin)), animate=False, force=True, immediate=True
         )
         self.refresh()
 
