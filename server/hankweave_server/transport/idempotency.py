@@ -76,14 +76,14 @@ class AnswerBook:
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        if self._is_within_bounds():
-            return
-
-        answered = [key for key, entry in self._entries.items() if entry.done.is_set()]
-        for key in answered:
-            self._bytes -= self._entries.pop(key).size
-            if self._is_within_bounds():
+        """Forget answers until the rest is within bounds; ids in use stay."""
+        while not self._is_within_bounds():
+            answered = (key for key, entry in self._entries.items() if entry.done.is_set())
+            oldest = next(answered, None)
+            if oldest is None:
                 return
+
+            self._bytes -= self._entries.pop(oldest).size
 
     def _is_within_bounds(self) -> bool:
         return len(self._entries) <= self._kept and self._bytes <= self._kept_bytes

@@ -26,7 +26,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
 from hankweave_server.execution.maintenance.quiet import Quiet
-from hankweave_server.execution.maintenance.repack import MANY, YIELDINGS, Repacker
+from hankweave_server.execution.maintenance.repack import MANY, MORE, YIELDINGS, Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repack import Consolidated, Pace
 from hankweave_server.ledger.writer import Ledger, Published
@@ -211,7 +211,7 @@ async def test_it_is_patient_until_many_checkpoints_wait(tmp_path: Path) -> None
     """Background work makes way for calls until as many checkpoints came as are worth a step."""
     async with a_desk(tmp_path, BusyStore()) as desk:
         assert desk.packing.is_patient()
-        for _ in range(MANY // 2):
+        for _ in range(MORE):
             desk.take_checkpoint()
 
         assert not desk.packing.is_patient()

@@ -5,8 +5,7 @@ engine, which waits for it only while the replaced files are removed: some milli
 background it rests as long as it works, and does not work while the engine does.
 
 It waits for a pause after a checkpoint. An agent may make none: after `MANY` checkpoints a step is
-taken all the same, and half as many again make it hurry. So the number of packs is bounded,
-whatever happens.
+taken all the same, and `MORE` make it hurry. So the number of packs is bounded, whatever happens.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ from hankweave_server.meter import UNWATCHED, Meter
 QUIET_SECONDS = 0.5
 """Seconds without a checkpoint after which the background looks whether there is work."""
 
-MANY = 2 * FRESH_PACKS
+MANY = FRESH_PACKS
 """Checkpoints that follow each other after which the background waits for no pause."""
+
+MORE = FRESH_PACKS // 2
+"""Checkpoints during a step after which it hurries."""
 
 PACKED_WITHIN = 60.0
 """Seconds after which packing is reported as late."""
@@ -142,7 +144,7 @@ class Repacker:
 
     def is_patient(self) -> bool:
         """Return whether background work waits for others: the one place that decides it."""
-        return self._taken < MANY // 2
+        return self._taken < MORE
 
     async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
         """Pack to the end, or until the server stops; the caller holds `alone`."""
