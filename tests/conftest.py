@@ -16,6 +16,7 @@ nothing counts as one case of its module.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from hankweave_server.installed import FEATURES
 from support import enclosure
 from support.fork_server import ForkServer
 from support.golden_files import GoldenFiles
@@ -79,6 +81,8 @@ IN_PROCESS = (
     "tests/intruders/test_the_list.py",
 )
 """Files in these folders whose tests start no program, but an interpreter for its imports."""
+
+_OF_FEATURES = re.compile(r"pytest\.mark\.feature\(([^)]*)\)")
 
 # An example's duration depends on the machine. The fast tier uses the same examples each time, so
 # that a failure is caused by a change; the long tier uses new ones.
@@ -170,6 +174,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--gate", action="store_true", help="the tests of the gate alone")
     group = parser.getgroup("golden")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of features that are not there (tools/removal.py)."""
+    if collection_path.suffix != ".py":
+        return None
+
+    marked = _OF_FEATURES.search(collection_path.read_text(encoding="utf-8"))
+    names = [] if marked is None else re.findall(r"\w+", marked[1])
+    return True if set(names) - set(FEATURES) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,20 +18,20 @@ PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"config", "settings", "paths", "clock", "fsutil", "logs", "errors"})
-    | {"background_tasks", "bounded_requests", "listing", "meter", "plain_text", "redaction"},
+    | {"background_tasks", "bounded_requests", "installed", "listing", "meter", "plain_text"}
+    | {"redaction"},
     frozenset({"domain"}),
     frozenset({"confinement", "ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),
     frozenset({"checkpoints", "user_git", "agents", "sentinels"}),
-    frozenset({"answers"}),
-    frozenset({"execution", "notify", "telemetry"}),
+    frozenset({"execution"}),
     frozenset({"api"}),
     frozenset({"transport", "local"}),
-    frozenset({"map"}),
     frozenset({"app"}),
     frozenset({"daemon"}),
-    frozenset({"architect"}),
     frozenset({"cli"}),
+    frozenset({"features"}),
+    frozenset({"architect"}),
 )
 """Packages and modules from the bottom up: a row imports only rows below it, and no sibling."""
 
@@ -45,7 +45,7 @@ LIBRARY_ROOMS = {
         "hankweave_server.user_git.repository",
     },
     "websockets": {"hankweave_server.transport", "hankweave_client"},
-    "opentelemetry": {"hankweave_server.telemetry.otlp"},
+    "opentelemetry": {"hankweave_server.features.tracing.otlp"},
 }
 
 

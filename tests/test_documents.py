@@ -20,8 +20,8 @@ import yaml
 import documents
 from documents import ROOT_PAGES, TOP, checked_pages, pages_of_docs
 from hankweave_protocol.hank import Codon, Hank, Variant
+from hankweave_server.features.architect.yaml.load import load_pipeline
 from hankweave_server.hank.load import load
-from hankweave_server.hank.pipelines.load import load_pipeline
 from support.documented_commands import calls, commands, fault
 from support.reader import Reader
 from support.scripted_hank import write_hank

@@ -13,8 +13,9 @@ modules define, and the members of each cycle.
 What counts: a package's `__init__.py` and the modules of `tools/` are importers, but are not
 counted as modules. `from package import name` counts as an import of the submodule `name` if there
 is one, else of the module from which the package imports the name, else of the package. A module
-that is only loaded by name (the commands of the CLI) has no importer; one with a `main` is also run
-as a program of its own, and is not counted among those with a single importer.
+that is only loaded by name (the commands of the CLI) has no importer. One with a `main` is also run
+as a program of its own, and one that features have for the core is loaded by `installed.parts`:
+these are not counted among those with a single importer.
 """
 
 from __future__ import annotations
@@ -77,6 +78,17 @@ class Module:
         return any(
             isinstance(node, ast.FunctionDef) and node.name == "main" for node in self.tree.body
         )
+
+
+_PARTS = frozenset(
+    {"file_answers", "failed_check", "listing", "observer", "removal", "rollback_targets"}
+    | {"server_part", "unfinished"}
+)
+
+
+def _is_part(name: str) -> bool:
+    """Return whether the core loads a module of a feature by its name."""
+    return ".features." in name and name.split(".")[-1] in _PARTS
 
 
 class Source:
@@ -166,7 +178,7 @@ class Source:
         return {
             name: importers[name][0]
             for name, module in self.counted.items()
-            if len(importers[name]) == 1 and not module.is_program
+            if len(importers[name]) == 1 and not module.is_program and not _is_part(name)
         }
 
     @cached_property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -30,12 +31,10 @@ from hankweave_server.agents.preflight import AgentIdentities
 from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
-from hankweave_server.api.answers import Answers
 from hankweave_server.api.caller import Caller
-from hankweave_server.api.control import Branches, Control, Searches
+from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.executions import Executions
-from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.inspect import Inspect, Pings, Queries
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.maintenance import StoreMaintenance
@@ -53,7 +52,6 @@ from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.lifecycle import tokens_of, wait_of
 from hankweave_server.domain.reuse.decision import ReuseSettings
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
-from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon import confinement
@@ -65,8 +63,6 @@ from hankweave_server.execution.context import (
     HankRecord,
     untraced,
 )
-from hankweave_server.execution.exploration.child import attempt_options
-from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.garbage_collection import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
@@ -80,10 +76,10 @@ from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.hank.load import LoadedHank
+from hankweave_server.installed import parts
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.local.catalog import Catalog
 from hankweave_server.local.page_address import address_of
-from hankweave_server.map.listing import with_maps
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
@@ -115,6 +111,21 @@ class OpenedExecution:
     settings: RunSettings
     prices: Prices
     data: DataListing
+
+
+async def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPart:
+    """The work of a feature in a server; the function `part` of its `server_part` returns it."""
+
+    handlers: tuple[object, ...] = ()
+    """Objects with methods that handle commands."""
+    run: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    """Works in the background until cancelled."""
+    close: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    """Ends what runs, when the server ends and no codon runs any more."""
 
 
 class App:
@@ -197,15 +208,13 @@ class App:
             guard=self.ctx.guard,
         )
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
-        self.branching = Branching(self.ctx, home=self._branch_home)
-        self.explorations = Explorations(
-            self.ctx,
-            self.runner,
-            self.branching,
-            self.rollback,
-            ExplorationSettings(attempt_options(opened.settings), self._branch_home),
+        self.branching = Branching(self.ctx, home=self.branch_home)
+        self.sources = self._sources()
+        self.rollbacks = Rollbacks(self.ctx, self.rollback)
+        self.past = PastReader(self.sources)
+        self.parts: tuple[ServerPart, ...] = tuple(
+            module.part(opened, self) for module in parts("server_part")
         )
-        self.bisections = Bisections(self.ctx)
         self._dispatch = self._dispatcher(stop, kill)
 
     def open_for_commands(self) -> None:
@@ -235,23 +244,19 @@ class App:
 
     def _dispatcher(self, stop: Callable[[str], None], kill: Callable[[str], None]) -> Dispatch:
         opened, ledger = self._opened, self._opened.ledger
-        sources = self._sources()
-        rollbacks, past = Rollbacks(self.ctx, self.rollback), PastReader(sources)
         handlers = (
             Control(self.ctx, self.runner, stop=stop, kill=kill),
-            rollbacks,
+            self.rollbacks,
             Inspect(self.ctx, self.status),
             Queries(ledger, opened.clock),
-            past,
-            Answers(opened.layout, sources),
+            self.past,
             StoreMaintenance(
                 opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing
             ),
             Branches(self.ctx, self.branching),
-            Searches(self.bisections),
-            Explorer(self.ctx, self.runner, self.explorations, rollbacks, past),
             self._executions(),
             Pings(self.ctx.now_text, self._broadcast),
+            *(handler for part in self.parts for handler in part.handlers),
         )
         return Dispatch(self.ctx, handlers, space=ledger.space, quiet=self.quiet)
 
@@ -260,7 +265,7 @@ class App:
         is_local = is_loopback(settings.host) and settings.public_url is None
         catalog = Catalog(settings.executions_root)
         return Executions(
-            lambda: with_maps(catalog.rows(), settings.executions_root),
+            catalog.rows,
             catalog.spent_since,
             address_of,
             self._opened.clock,
@@ -280,7 +285,7 @@ class App:
             patterns=self.ctx.patterns,
         )
 
-    def _branch_home(self) -> Path:
+    def branch_home(self) -> Path:
         """Return a new directory beside this execution, or, in place, among the executions."""
         opened, layout = self._opened, self._opened.layout
         beside = opened.settings.executions_root if layout.is_in_place else layout.root.parent

@@ -33,6 +33,9 @@ from hankweave_server.settings import (
 )
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
+WEBHOOK_SECRET: Final = "HANKWEAVE_RUNTIME_WEBHOOK_SECRET"
+"""The environment variable with the secret that signs webhooks."""
+
 FILE: Final = "hankweave.json"
 COMMAND_LINE: Final = "the command line"
 ENVIRONMENT: Final = "the environment"

@@ -19,6 +19,8 @@ from support.running_server import environment, journal, running_server, state, 
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import started
 
+pytestmark = pytest.mark.feature("architect")
+
 hankweave = partial(command_line.hankweave, code=0)
 
 STEP = "architect:checkpoint:"

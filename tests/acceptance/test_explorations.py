@@ -58,6 +58,8 @@ from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
 from support.watching import idle, told
 
+pytestmark = pytest.mark.feature("exploration")
+
 LENGTH = "wc -c < answer.txt"
 """A score: the longer the answer, the better."""
 

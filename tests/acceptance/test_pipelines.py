@@ -24,6 +24,8 @@ from support.running_server import appears, command, environment, running_server
 from support.seed_003 import PIPELINE
 from support.waiting import LIMIT, limited
 
+pytestmark = pytest.mark.feature("architect")
+
 
 def git(folder: Path, *words: str) -> str:
     names = {

@@ -31,6 +31,8 @@ from support.tally import Tally
 from support.waiting import LIMIT
 from support.watching import idle, journal, told
 
+pytestmark = pytest.mark.feature("redaction")
+
 VALUE = "Tr0ub4dor & three"
 """No form of a key, and no server knows it."""
 

@@ -1,6 +1,7 @@
 """Every command in the documents works on a live execution with the printed result.
 
-`tests/architect/test_seed_003.py` does the same for the document about Architect's checkpoints.
+`tests/features/architect/test_seed_003.py` does the same for the document about Architect's
+checkpoints.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from support.command_line import Done, hankweave
 from support.running_server import environment, running_server, state, tree
 from support.waiting import LIMIT
 
+pytestmark = pytest.mark.feature("architect")
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 STEPS = ["implement", "measure", "optimize", "note"]
 

@@ -18,10 +18,12 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.events import CodonWaiting, Event, RollbackCompleted, ServerIdle, ToolResult
 from hankweave_protocol.ids import CodonId
-from hankweave_server.telemetry.environment import CONTENT
+from hankweave_server.features.tracing.environment import CONTENT
 from support.collector import Collector, ReceivedSpan, collecting
 from support.running_server import running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
+
+pytestmark = pytest.mark.feature("tracing")
 
 WORDS = "words-that-an-agent-wrote"
 PASSWORD = "hunter2-of-the-collector"

@@ -21,13 +21,13 @@ from bench.scale import Scale
 from bench.stopwatch import Stopwatch
 from bench.stores import RUN, request
 from hankweave_protocol.ids import Sha, branch_of
-from hankweave_server.answers.blame import blame
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.features.answers.blame import blame
+from hankweave_server.features.answers.local_past import reading_history
 from hankweave_server.git.repack import Pace
 from hankweave_server.git.repo import BRANCHES, ShadowRepo
 from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded
-from hankweave_server.local.past import reading_history
 from hankweave_server.paths import Layout
 
 BENCH = "blame"

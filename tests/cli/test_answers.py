@@ -16,6 +16,8 @@ from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually_blocking
 
+pytestmark = pytest.mark.feature("answers")
+
 HANK = (
     codon("build", writes("src/a.py", "one\ntwo\n"), writes("src/a.py", "one\ntwo\nthree\n")),
     codon("review", {"run": "mv src/a.py src/b.py && echo four >> src/b.py"}),

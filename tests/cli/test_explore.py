@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.cli.explore import read_variant
 from hankweave_server.errors import Stop
+from hankweave_server.features.exploration.command import read_variant
 from support.command_line import Done, hankweave, started
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually_blocking
+
+pytestmark = pytest.mark.feature("exploration")
 
 
 def written(folder: Path, name: str, content: Any) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from hankweave_protocol import codec, events
 from hankweave_protocol.events import ErrorEvent, Event, EventData, Info
 from hankweave_protocol.ids import EventSeq
+from hankweave_server.cli import log as log_command
 from hankweave_server.cli.app import main
 from hankweave_server.cli.output import event_lines
 from hankweave_server.cli.output.event_lines import TOLD
-from hankweave_server.cli.reports import log as log_command
 from hankweave_server.paths import Layout
 
 AT = "2025-01-04T12:00:00.000Z"

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from hankweave_server.errors import ExitCode
+from hankweave_server.features.map.directory import MapDirectory
+from hankweave_server.features.map.plan import Item
 from hankweave_server.local.living import living_server
-from hankweave_server.map.directory import MapDirectory
-from hankweave_server.map.plan import Item
 from support.command_line import Done, hankweave
 from support.running_server import command, environment
 from support.scripted_hank import Step, codon, write_hank, writes
 from support.waiting import LIMIT, eventually_blocking
+
+pytestmark = pytest.mark.feature("map")
 
 COUNTS: Step = {"append": {"path": "count.txt", "text": "{{map.item}}\n"}}
 

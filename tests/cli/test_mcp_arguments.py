@@ -15,8 +15,10 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 
 from hankweave_client.errors import NotRunning
-from hankweave_server.cli.mcp.daemon import DaemonProxy
-from hankweave_server.cli.mcp.server import Door, Tools
+from hankweave_server.features.mcp.daemon import DaemonProxy
+from hankweave_server.features.mcp.server import Door, Tools
+
+pytestmark = pytest.mark.feature("mcp")
 
 WIRE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md"
 

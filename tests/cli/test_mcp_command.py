@@ -13,10 +13,12 @@ from click.testing import CliRunner
 from hankweave_protocol.hank import AgentTools, Hank, Overrides
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.replies import DiffPage, DiffStats, FileDifference, FileRange
-from hankweave_server.cli.mcp import command
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.codon import environment
+from hankweave_server.features.mcp import command
 from hankweave_server.paths import Layout
+
+pytestmark = pytest.mark.feature("mcp")
 
 
 def test_without_the_extra_it_says_what_to_install(
@@ -79,7 +81,7 @@ def page(*patches: str | None) -> DiffPage:
 
 def test_patches_share_the_room_that_there_is() -> None:
     """The first patches come first, none exceeds its share, and each cut one says so."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
+    answers = pytest.importorskip("hankweave_server.features.mcp.server")
     long = "x" * 100_000
     found = answers.Differences.of(page("short", long, long, long, long, None), patch=True).files
     part = answers.PATCH_CHARACTERS
@@ -95,7 +97,7 @@ def test_patches_share_the_room_that_there_is() -> None:
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_a_content_ends_with_a_whole_character(missing: int) -> None:
     """A range that ends within a character is text up to there, and the next read starts there."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
+    answers = pytest.importorskip("hankweave_server.features.mcp.server")
     data = "aé".encode() + "😀".encode()[:missing]
     found = FileRange(
         content=base64.b64encode(data).decode(),
@@ -111,7 +113,7 @@ def test_a_content_ends_with_a_whole_character(missing: int) -> None:
 @pytest.mark.parametrize("data", [b"\0abc", b"\xff\xff\xff\xff\xff"])
 def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
     """Bytes are never truncated until they look like text."""
-    answers = pytest.importorskip("hankweave_server.cli.mcp.server")
+    answers = pytest.importorskip("hankweave_server.features.mcp.server")
     text = base64.b64encode(data).decode()
     found = FileRange(content=text, encoding="base64", size=9, mode=0o100644, next_offset=5)
     content = answers.Content.of("a", found)
@@ -120,6 +122,6 @@ def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
 
 def test_words_of_an_agent_come_in_one_line() -> None:
     """No line break and no control character reaches a label, a reason or a log."""
-    daemon = pytest.importorskip("hankweave_server.cli.mcp.daemon")
+    daemon = pytest.importorskip("hankweave_server.features.mcp.daemon")
     assert daemon.one_line(" a\nb\t\x1b[2J\u202ec ", 100) == "a b [2Jc"
     assert daemon.one_line("x" * 20, 10) == "x" * 9 + "…"

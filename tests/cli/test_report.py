@@ -31,6 +31,8 @@ from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import idle, started, told, transitions
 
+pytestmark = pytest.mark.feature("reports")
+
 EVIL = "</td><script>alert(1)</script> | [x](http://evil.example) `` **bold**"
 NAME = "<img src=x onerror=alert(1)>|`a`"
 

@@ -14,11 +14,11 @@ from hankweave_protocol.events import CodonStartedEvent, RigSetupFailed
 from hankweave_server import config
 from hankweave_server.agents.base import AgentLimits
 from hankweave_server.cli.app import PLACES
-from hankweave_server.cli.explore import explore
 from hankweave_server.cli.run import run
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.cli.shared.run_settings import configured, export
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.features.exploration.command import explore
 from hankweave_server.settings import RunSettings
 from support.command_line import Done, hankweave
 from support.running_server import journal

@@ -32,7 +32,7 @@ from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
 from hankweave_server.domain.execution_thread import next_codon, thread
-from hankweave_server.domain.exploration.explorations import adopted
+from hankweave_server.features.exploration.explorations import adopted
 from intruders.tier import IS_LONG
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.map.directory import MapDirectory
-from hankweave_server.map.plan import Item
+from hankweave_server.features.map.directory import MapDirectory
+from hankweave_server.features.map.plan import Item
 from support.running_server import command, environment
 from support.scripted_hank import Step, codon, write_hank
 from support.tally import Tally

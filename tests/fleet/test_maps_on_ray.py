@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from hankweave_server.domain.execution_thread import active_codon
-from hankweave_server.map.directory import MapDirectory
-from hankweave_server.map.plan import Item
-from hankweave_server.map.remote.packages import unpack
-from hankweave_server.map.results import read_state
+from hankweave_server.features.map.directory import MapDirectory
+from hankweave_server.features.map.plan import Item
+from hankweave_server.features.map.remote.packages import unpack
+from hankweave_server.features.map.results import read_state
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.running_server import command, environment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.errors import Stop
-from hankweave_server.map.remote.packages import storage_at
+from hankweave_server.features.map.remote.packages import storage_at
 
 
 def test_a_url_keeps_packages_as_a_folder_does(tmp_path: Path) -> None:

@@ -20,26 +20,35 @@ pytest.importorskip("openai", reason="the extra llm is not installed")
 pytest.importorskip("apprise", reason="the extra notify is not installed")
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
-from hankweave_server import bounded_requests, notify
+from hankweave_server import bounded_requests
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.notifications import Notification
-from hankweave_server.domain.tracing.spans import Span
-from hankweave_server.notify import SECRET, NotificationEnvelope, Undelivered, attempt, destinations
+from hankweave_server.config import WEBHOOK_SECRET
+from hankweave_server.features.notifications import notifier as notify
+from hankweave_server.features.notifications.notifications import Notification
+from hankweave_server.features.notifications.notifier import (
+    NotificationEnvelope,
+    Undelivered,
+    attempt,
+    destinations,
+)
+from hankweave_server.features.tracing.environment import Wanted
+from hankweave_server.features.tracing.otlp import open_exporter
+from hankweave_server.features.tracing.spans import Span
 from hankweave_server.sentinels.providers import transport
 from hankweave_server.sentinels.providers.base import CallFailed, Message, ModelCall
 from hankweave_server.sentinels.providers.registry import Models
-from hankweave_server.telemetry.environment import Wanted
-from hankweave_server.telemetry.otlp import open_exporter
 from support.waiting import LIMIT, limited
+
+pytestmark = pytest.mark.feature("notifications", "tracing")
 
 SERVER = Path(__file__).resolve().parents[2] / "server" / "hankweave_server"
 CLIENTS = {
     "bounded_requests.py",
-    "notify.py",
+    "features/notifications/notifier.py",
     "sentinels/providers/anthropic.py",
     "sentinels/providers/openai.py",
     "sentinels/providers/transport.py",
-    "telemetry/otlp.py",
+    "features/tracing/otlp.py",
 }
 LIBRARIES = {"aiohttp", "anthropic", "apprise", "http.client", "httpx", "httpx2", "openai"}
 LIBRARIES |= {"opentelemetry.exporter", "requests", "urllib.request", "urllib3"}
@@ -130,7 +139,7 @@ def deliver(kind: str) -> Callable[[Rude, pytest.MonkeyPatch], str]:
     def send(rude: Rude, _: pytest.MonkeyPatch) -> str:
         hooks = [rude.url] if kind == "webhook" else []
         services = [] if hooks else [f"json://127.0.0.1:{rude.port}/hook"]
-        secret = {SECRET: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+        secret = {WEBHOOK_SECRET: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
         (destination,) = destinations(hooks, services, secret, SystemClock())
         envelope = NotificationEnvelope(
             "msg_1", "2026-01-01T00:00:00Z", "tonight", DONE, with_content=False
@@ -152,10 +161,10 @@ def deliver(kind: str) -> Callable[[Rude, pytest.MonkeyPatch], str]:
 
 def export(rude: Rude, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", rude.url)
-    monkeypatch.setattr("hankweave_server.telemetry.otlp.FLUSH", LIMIT)
+    monkeypatch.setattr("hankweave_server.features.tracing.otlp.FLUSH", LIMIT)
     told: list[str] = []
     monkeypatch.setattr(
-        "hankweave_server.telemetry.otlp.log",
+        "hankweave_server.features.tracing.otlp.log",
         type("Log", (), {"warning": lambda _, text, *words: told.append(text % words)})(),
     )
     exporter = open_exporter(Wanted(traces=True, metrics=False, with_content=False), "tonight")

@@ -278,7 +278,7 @@ def _run(main: Callable[[], None]) -> None:
 if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.argv[2])
     app = import_module("hankweave_server.cli.app")
-    modules = (f"hankweave_server.cli.{place}" for place in app.PLACES.values())
+    modules = (f"hankweave_server.{place}" for place in app.PLACES.values())
     for name in (*modules, *_IMPORTED_LATE):
         import_module(name)
 

@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 
 from hankweave_server.clock import SystemClock
-from hankweave_server.map.remote.item import RemoteItem, Worker
-from hankweave_server.map.remote.packages import FolderStorage
-from hankweave_server.map.results import ItemCourse, course_of
+from hankweave_server.features.map.remote.item import RemoteItem, Worker
+from hankweave_server.features.map.remote.packages import FolderStorage
+from hankweave_server.features.map.results import ItemCourse, course_of
 from hankweave_server.paths import Layout
 
 _FAILED = 1

@@ -10,8 +10,8 @@ import pygit2
 from pygit2.enums import SortMode
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.answers.blame import blame
-from hankweave_server.answers.history import FileHistory, PathRestore
+from hankweave_server.features.answers.blame import blame
+from hankweave_server.features.answers.history import FileHistory, PathRestore
 from hankweave_server.git.line_changes import _without_common_end, compared
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout

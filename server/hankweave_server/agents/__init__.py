@@ -22,5 +22,4 @@ Modules, in reading order:
 - `hook_client`: the hook command itself, started by the agent before every tool call
 - `inventory`: which known agents are installed here: program, version, login
 - `preflight`: the check before a start that every codon's agent can run here, and what it is
-- `self_test`: one short turn of a real agent, for `hankweave agents --test`
 """

@@ -6,14 +6,11 @@ Modules, in reading order:
 
 - `caller`: the sender of a command, and the answer to it
 - `dispatch`: how handlers are declared and found; checks that apply to all commands
-- `control`: codons, checkpoints on request, permission answers, branches, bisections, shutdown
+- `control`: codons, checkpoints on request, permission answers, branches, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
-- `explorations`: attempts of a codon: start, compare, adopt, discard
-- `merge_preview`: the preview of a merge, on a copy of the checkpoints
 - `executions`: the executions of the user, and where their pages are
 - `inspect`: state, status, lists, `events.query`, pings, and whole results of tools
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
-- `answers`: `file.blame`, `file.why` and `file.pickaxe`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left
 - `checkpoint_list`: `checkpoint.list` and other lists, one page at a time
 - `maintenance`: pins, gc and fsck

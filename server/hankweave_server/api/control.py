@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable
 
 from hankweave_protocol.commands import (
-    BisectStart,
-    BisectStop,
     CheckpointCreate,
     CodonForceStop,
     CodonNext,
@@ -25,13 +23,12 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import BisectionBegun, BranchMade, CodonChosen
+from hankweave_protocol.replies import BranchMade, CodonChosen
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
 from hankweave_server.domain import targets
 from hankweave_server.domain.execution_thread import newest_run, thread
 from hankweave_server.domain.permissions import PermissionVerdict
-from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
@@ -131,21 +128,6 @@ class Control:
     @handles(ServerForceShutdown)
     async def force_shut_down(self, command: ServerForceShutdown) -> None:
         self._kill(command.reason)
-
-
-class Searches:
-    """The handler of `bisect.*`."""
-
-    def __init__(self, bisections: Bisections) -> None:
-        self._bisections = bisections
-
-    @handles(BisectStart)
-    async def start(self, command: BisectStart, request: Request) -> BisectionBegun:
-        return await self._bisections.start(command, request.causes)
-
-    @handles(BisectStop)
-    async def stop(self, command: BisectStop) -> None:
-        self._bisections.stop()
 
 
 class Branches:

@@ -5,33 +5,27 @@ Modules, in reading order:
 - `app`: the `hankweave` group; imports a command on first use, maps errors to exit codes
 - `shared/`: arguments, settings, hank loading and completion that several commands use
 - `remote`: the options `--execution` and `--json`, and requests to a server
-- `output/`: text, tables, diffs, progress bars and error messages
+- `output/`: text, tables, diffs, progress bars, documents and error messages
 - `run`: `run`: serve an execution, and run its plan
 - `sessions`: `sessions` and `resume`
-- `pipelines/`: `pipeline` and `history`: run an Architect pipeline; its steps and its report
 - `attach/`: `attach` and `open`: watch and control a running server, in the terminal or a browser
 - `live/`: the live view of `run`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`
 - `status/`: `status`: where a plan stands
-- `reports/`: `report` and `log`: what became of an execution, on one page or as lines
-- `notify`: `notify`: try out the destinations of notifications
 - `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now
 - `show`: `show`, `diff`, `replay` and `runs`
 - `events`: `events`: filter the journal without a server
-- `answers/`: `blame`, `why`, `pickaxe` and `bisect`: who wrote this, and which call broke it
+- `log`: `log`: the journal as lines, and the graph of checkpoints
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
-- `explore`: `explore`, `attempts`, `compare`, `adopt`, `discard` and `branch`: new executions
+- `branch`: `branch`: a new execution from a checkpoint
 - `gc`: `gc`, `fsck` and `pin`
-- `redact`: `redact`: remove a secret from journal, logs and checkpoints
 - `demo`: `demo`: run the example with the earthquakes
 - `init`: `init`: write an example hank
 - `validate`: `validate`: check a hank and show what it would do
 - `config`: `config`: print every setting, its value and its source
 - `agents`: `agents`: list the agents on this machine, and test them
-- `map/`: `map`: run a hank on many inputs
 - `ls`: `ls`: list executions
 - `cleanup`: `cleanup`: remove executions
 - `completion`: `completion`: print the shell script for tab completion
-- `mcp/`: `mcp`: the tools that agents are offered
 """

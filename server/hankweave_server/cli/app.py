@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
@@ -20,14 +20,28 @@ from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import next_step
 from hankweave_server.hank.problems import HankInvalid
+from hankweave_server.installed import FEATURES
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_INDEX: Final[dict[str, dict[str, str]]] = json.loads(
-    Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
-)
-"""Written by `scripts/test --update-golden`, so that listing commands imports none."""
+
+def _index() -> dict[str, dict[str, str]]:
+    """Return the commands of the core, and those of the features.
+
+    `scripts/test --update-golden` writes the files, so that listing commands imports none.
+    """
+    top = Path(__file__).parent.parent
+    found: dict[str, dict[str, str]] = {}
+    for folder in ("cli", *(f"features/{name}" for name in FEATURES)):
+        with suppress(FileNotFoundError):
+            content = (top / folder / "commands.json").read_text(encoding="utf-8")
+            found.update(json.loads(content))
+
+    return dict(sorted(found.items()))
+
+
+_INDEX: Final = _index()
 
 PLACES: Final = {name: entry["module"] for name, entry in _INDEX.items()}
 """The module of each command."""
@@ -35,7 +49,7 @@ PLACES: Final = {name: entry["module"] for name, entry in _INDEX.items()}
 SUMMARIES: Final = {name: entry["summary"] for name, entry in _INDEX.items()}
 """The first sentence of each command's help."""
 
-GROUPS: Final = {
+_GROUPS: Final = {
     "Start": ("init", "validate", "run", "resume", "agents", "demo"),
     "Watch": ("status", "attach", "log", "open", "permissions"),
     "Control": ("next", "stop", "skip", "retry", "allow", "deny"),
@@ -43,9 +57,15 @@ GROUPS: Final = {
     "Answers": ("blame", "why", "bisect", "pickaxe", "report", "events"),
     "Many": ("explore", "adopt", "map", "ls", "cleanup"),
 }
+
+GROUPS: Final = {
+    group: tuple(name for name in names if name in PLACES) for group, names in _GROUPS.items()
+}
 """The commands that `--help` shows. `help --all` lists the others as well."""
 
-OLD_NAMES: Final = {"preview": "rollback --preview", "sessions": "runs", "history": "checkpoints"}
+_OLD_NAMES: Final = {"preview": "rollback --preview", "sessions": "runs", "history": "checkpoints"}
+
+OLD_NAMES: Final = {old: new for old, new in _OLD_NAMES.items() if old in PLACES}
 """Commands that are kept for scripts, each with what has taken its place."""
 
 
@@ -106,7 +126,7 @@ class OnDemand(click.Group):
         if cmd_name not in PLACES:
             return None
 
-        module = import_module(f"hankweave_server.cli.{PLACES[cmd_name]}")
+        module = import_module(f"hankweave_server.{PLACES[cmd_name]}")
         commands: Sequence[click.Command] = module.COMMANDS
         return next(command for command in commands if command.name == cmd_name)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -21,15 +23,12 @@ from hankweave_server.cli.output.text import (
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.installed import parts
 from hankweave_server.local.catalog import listed
 from hankweave_server.local.executions import executions_root, nothing_at
 from hankweave_server.local.register import executions_in
 from hankweave_server.local.removal import Removed, remove_execution, require_execution
 from hankweave_server.local.targeting import named
-from hankweave_server.map.directory import RESULTS, SUMMARY, MapDirectory, maps_in
-from hankweave_server.map.listing import all_maps, map_row
-from hankweave_server.map.removal import output_of, remove_map, require_removable
-from hankweave_server.paths import is_map
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.lock_file import LockHeld
 from hankweave_server.worktree.data_source import data_hash, find_execution
@@ -154,14 +153,20 @@ def _made_of(data: Path) -> Path:
 
 
 def _named(execution: Path) -> ListedExecution:
-    root = named(execution, all_maps(executions_root()))
-    if is_map(root):
-        directory = MapDirectory(root)
-        require_removable(directory)
-        return _listed_map(directory)
+    others = chain.from_iterable(part.all_in(executions_root()) for part in parts("removal"))
+    root = named(execution, list(others))
+    if (maker := _maker_of(root)) is not None:
+        maker.require_removable(root)
+        row: ListedExecution = maker.row_of(root)
+        return row
 
     require_execution(root, managed=_is_managed(root))
     return listed(root)
+
+
+def _maker_of(root: Path) -> Any | None:
+    """Return the module of the feature that has made a directory; None for an execution."""
+    return next((part for part in parts("removal") if part.has_made(root)), None)
 
 
 def _is_managed(root: Path) -> bool:
@@ -197,23 +202,19 @@ def _reason_to_keep(
     if each.server_pid is not None:
         return f"it has a running server (pid {each.server_pid})"
 
-    if each.map is not None:
-        return _why_map_stays(MapDirectory(Path(each.path)))
+    if (maker := _maker_of(Path(each.path))) is not None:
+        try:
+            maker.require_removable(Path(each.path))
+        except Stop as reason:
+            return reason.message
+
+        return None
 
     if each.in_place:
         return "it is a project that is served in place"
 
     if each.state == "unreadable":
         return f"it cannot be read: {each.problem}; name it with --execution"
-
-    return None
-
-
-def _why_map_stays(directory: MapDirectory) -> str | None:
-    try:
-        require_removable(directory)
-    except Stop as reason:
-        return reason.message
 
     return None
 
@@ -226,16 +227,8 @@ def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
         used = "-" if each.last_used is None else date(each.last_used)
         aside = "  only .hankweave: the project's own files are kept" if each.in_place else ""
         click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
-        if each.map is not None:
-            click.echo(f"    {_results_text(Path(each.path))}; inputs are kept")
-
-
-def _results_text(root: Path) -> str:
-    output = output_of(MapDirectory(root).state())
-    if output is not None:
-        return f"results in {one_line(str(output))} are kept"
-
-    return f"with its {RESULTS} and {SUMMARY}"
+        if (maker := _maker_of(Path(each.path))) is not None:
+            click.echo(f"    {maker.kept_by(Path(each.path))}")
 
 
 def _number_of(doomed: Sequence[ListedExecution]) -> str:
@@ -296,8 +289,9 @@ def _done(doomed: list[ListedExecution], kept: list[Kept], *, alone: Path | None
 
 
 def _removed(root: Path) -> Removed:
-    if is_map(root):
-        return remove_map(MapDirectory(root), SystemClock())
+    if (maker := _maker_of(root)) is not None:
+        removed: Removed = maker.removed(root, SystemClock())
+        return removed
 
     return remove_execution(root, SystemClock(), managed=_is_managed(root))
 
@@ -321,12 +315,10 @@ def _print_report(report: CleanupReport) -> None:
 def _newest_first() -> list[ListedExecution]:
     """Return what a cleanup may choose: executions and maps in the usual folder, and no others."""
     every = [listed(path) for path in executions_in(executions_root())]
-    every += [_listed_map(MapDirectory(path)) for path in maps_in(executions_root())]
+    for part in parts("removal"):
+        every += part.rows_in(executions_root())
+
     return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
-
-
-def _listed_map(directory: MapDirectory) -> ListedExecution:
-    return map_row(directory, [*map(listed, executions_in(directory.items))])
 
 
 def _state_text(each: ListedExecution) -> str:

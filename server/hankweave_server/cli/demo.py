@@ -40,7 +40,7 @@ def demo(directory: Path) -> None:
     from hankweave_server.cli.run import run
     from hankweave_server.cli.shared.run_settings import settings_of, variables_of
     from hankweave_server.cli.shared.serving import serve
-    from hankweave_server.notify import SECRET
+    from hankweave_server.config import WEBHOOK_SECRET
 
     starter_files.require_directory(directory)
     if directory.is_dir() and any(directory.iterdir()):
@@ -62,7 +62,7 @@ def demo(directory: Path) -> None:
     execution = directory / EXECUTION
     words = [str(hank), str(hank / "data"), "-e", str(execution), "--headless"]
     given = run.make_context("hankweave run", words).params
-    code = serve(settings_of(given, variables_of(run) | {SECRET}))
+    code = serve(settings_of(given, variables_of(run) | {WEBHOOK_SECRET}))
     if code is not ExitCode.DONE:
         raise Stop(
             "The example did not complete.",

@@ -11,10 +11,10 @@ import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.executions import ListedExecution
-from hankweave_server.cli.map.view import totals
 from hankweave_server.cli.output.text import (
     aligned,
     dollars,
+    map_totals,
     say,
     short_age,
     size_text,
@@ -26,7 +26,6 @@ from hankweave_server.local.catalog import Catalog, measured
 from hankweave_server.local.executions import executions_root
 from hankweave_server.local.short_ids import named, short_ids
 from hankweave_server.local.targeting import attach_line
-from hankweave_server.map.listing import with_maps
 from hankweave_server.plain_text import one_line
 
 MEASURING_SECONDS = 1.0
@@ -64,7 +63,7 @@ def ls(chosen: str | None, all_sizes: bool, as_json: bool) -> None:
     hankweave ls --size
     hankweave ls map-review-1a2b3c
     """
-    found = with_maps(Catalog(executions_root()).rows(), executions_root())
+    found = Catalog(executions_root()).rows()
     if chosen is not None:
         found = _of_map(found, chosen)
     elif not as_json:
@@ -81,7 +80,7 @@ def ls(chosen: str | None, all_sizes: bool, as_json: bool) -> None:
         print_rows(found, with_sizes=all_sizes)
         for whole in found:
             if whole.map is not None and chosen is not None:
-                click.echo(totals(whole.map, whole.cost or 0.0, whole.max_dollars))
+                click.echo(map_totals(whole.map, whole.cost or 0.0, whole.max_dollars))
 
         for each in [each for each in found if each.server_pid is not None][:1]:
             click.echo(one_line(f"The server that runs, live: {attach_line(Path(each.path))}"))

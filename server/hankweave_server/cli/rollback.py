@@ -32,6 +32,7 @@ from hankweave_server.cli.output.rollback_report import draw_report, end_with_ex
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.installed import parts
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.hints import command as command_line
 from hankweave_server.local.living import living_server
@@ -250,11 +251,9 @@ def _went_in_git(
     is_plain: bool,
 ) -> bool:
     """Roll back in a git workspace; return False if the target is not only there."""
-    # Imported here because it loads the git library, which other rollbacks do not need.
-    from hankweave_server.cli.pipelines import step_targets
-
-    root = step_targets.git_workspace(execution, step, commit)
-    if root is None:
+    targets = _targets_of_a_feature()
+    root = None if targets is None else targets.git_workspace(execution, step, commit)
+    if targets is None or root is None:
         return False
 
     if not (is_plain and options.is_plain):
@@ -264,7 +263,7 @@ def _went_in_git(
 
     announce(root)
     require_consent(yes=options.yes)
-    step_targets.go_in_git(root, step, commit, asks=options.asks, as_json=options.as_json)
+    targets.go_in_git(root, step, commit, asks=options.asks, as_json=options.as_json)
     return True
 
 
@@ -272,10 +271,17 @@ def _step_target(
     root: Path, step: str | None, commit: str | None
 ) -> tuple[str | None, str | None, str | None]:
     """Return the checkpoint or codon of a step or commit, and how the options were understood."""
-    from hankweave_server.cli.pipelines import step_targets
+    targets = _targets_of_a_feature()
+    if targets is None:
+        return commit, None if step is None else CodonId(step), None
 
-    target = step_targets.target_in(root, step, commit)
+    target = targets.target_in(root, step, commit)
     return target.sha, target.codon, target.said
+
+
+def _targets_of_a_feature() -> Any | None:
+    """Return the module that knows other targets; it loads the git library, so not for all."""
+    return next(parts("rollback_targets"), None)
 
 
 def _command_to(
@@ -347,13 +353,12 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
     hankweave undo --keep-edits -y
     """
     if options.is_plain:
-        from hankweave_server.cli.pipelines import step_targets
-
+        targets = _targets_of_a_feature()
         in_git = repository == "workspace"
-        git_root = step_targets.git_workspace(execution, in_git=in_git)
-        if git_root is not None:
+        git_root = None if targets is None else targets.git_workspace(execution, in_git=in_git)
+        if targets is not None and git_root is not None:
             require_consent(yes=options.yes, otherwise=_FORESEE)
-            if step_targets.undo_in_git(git_root, as_json=options.as_json):
+            if targets.undo_in_git(git_root, as_json=options.as_json):
                 return
 
             if in_git:

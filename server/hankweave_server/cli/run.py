@@ -234,9 +234,9 @@ def run(context: click.Context, /, **given: Any) -> None:
         complain("warning: --ignore-data-mismatch is deprecated; use --force instead.")
 
     from hankweave_server.cli.shared.serving import serve
-    from hankweave_server.notify import SECRET
+    from hankweave_server.config import WEBHOOK_SECRET
 
-    sys.exit(serve(settings_of(given, variables_of(context.command) | {SECRET})))
+    sys.exit(serve(settings_of(given, variables_of(context.command) | {WEBHOOK_SECRET})))
 
 
 def _checked_safe_points(text: str | None) -> str | None:

@@ -35,6 +35,7 @@ from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.run import run
 from hankweave_server.cli.shared import hank_loading, run_settings
+from hankweave_server.config import WEBHOOK_SECRET
 from hankweave_server.domain.budget.report import planned_budgets
 from hankweave_server.domain.budget.report import warnings as budget_warnings
 from hankweave_server.domain.confinement import confinement_of
@@ -47,7 +48,6 @@ from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.references import requirements_of
 from hankweave_server.local.executions import nothing_at
-from hankweave_server.notify import SECRET
 from hankweave_server.plain_text import counted, printable
 from hankweave_server.sentinels.preflight import SentinelCheck
 from hankweave_server.worktree.dirfd import Descent
@@ -373,7 +373,9 @@ def validate(
         print_json(of_problems(file, invalid.problems))
         sys.exit(ExitCode.USAGE)
 
-    variables = config.unknown_variables(os.environ, run_settings.variables_of(run) | {SECRET})
+    variables = config.unknown_variables(
+        os.environ, run_settings.variables_of(run) | {WEBHOOK_SECRET}
+    )
     known = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     found = of_hank(file, loaded, os.environ, known, workspace, data, agent=agent, model=model)
     found = msgspec.structs.replace(found, warnings=(*found.warnings, *variables))

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -23,6 +22,7 @@ import anyio.to_thread
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
     ErrorEvent,
+    EventData,
     ExecutionBranched,
     Info,
     ServerIdle,
@@ -38,6 +38,7 @@ from hankweave_server.agents.process import peers
 from hankweave_server.app import App, OpenedExecution
 from hankweave_server.background_tasks import alongside, task_group
 from hankweave_server.clock import Clock
+from hankweave_server.daemon.observers import Observer, OpensObserver, traceparent_of
 from hankweave_server.daemon.shutdown import (
     AsksAtInterrupt,
     Signals,
@@ -48,19 +49,18 @@ from hankweave_server.daemon.shutdown import (
     require_lock,
 )
 from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
-from hankweave_server.domain.budget.allowance import dollar_limit
-from hankweave_server.domain.costs import Prices, total_cost
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
-from hankweave_server.domain.tracing.translation import Tracing
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import redactor_of, untraced
+from hankweave_server.execution.context import redactor_of
 from hankweave_server.execution.event_log import EventLog
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import LoadedHank
+from hankweave_server.installed import parts
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.ledger.writer import LedgerFailed, Published
 from hankweave_server.local.executions import (
@@ -68,7 +68,6 @@ from hankweave_server.local.executions import (
     hide,
     prepare,
 )
-from hankweave_server.local.redaction import finish_interrupted
 from hankweave_server.local.register import register
 from hankweave_server.local.takeover import (
     disk_stop,
@@ -79,19 +78,14 @@ from hankweave_server.local.takeover import (
 )
 from hankweave_server.local.targeting import attach_line
 from hankweave_server.logs import flush, logger, server_log
-from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockLost, require_own_processes
 from hankweave_server.settings import RunSettings
-from hankweave_server.telemetry.subscriber import Telemetry
 from hankweave_server.transport.exposure import exposure_of
 from hankweave_server.transport.listener import ListenerSettings, serve
 from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_listing import DataListing
-
-if TYPE_CHECKING:
-    from hankweave_server.telemetry.otlp import Exporter
 
 log = logger(__name__)
 
@@ -133,8 +127,7 @@ class Daemon:
         tell_event: Callable[[Published], None],
         port: Port | None = None,
         interrupts: AsksAtInterrupt | None = None,
-        destinations: Sequence[Destination] = (),
-        exporter: Exporter | None = None,
+        observers: Sequence[OpensObserver] = (),
     ) -> None:
         """`port` was reserved for this server before anything on the disk was changed.
 
@@ -146,8 +139,7 @@ class Daemon:
         self._hank = hank
         self._clock = clock
         self._prices = prices
-        self._destinations = destinations
-        self._exporter = exporter
+        self._observers = observers
         self._tell_ready = tell_ready
         self._tell_event = tell_event
         self._switch = StopSwitch()
@@ -187,7 +179,7 @@ class Daemon:
             lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
             self._switch.hold(lock)
             stack.callback(lock.release)
-            redacted = finish_interrupted(layout)
+            due = [part.finish(layout) for part in parts("unfinished")]
             for folder in layout.folders_of_small_files:
                 fsutil.clear_temporaries(folder)
 
@@ -206,8 +198,8 @@ class Daemon:
             for sentence in advice(self._hank):
                 log.warning("hank.json: %s", sentence)
 
-            if redacted is not None:
-                log.warning("`hankweave redact --confirm` is due: what was removed is still kept")
+            for sentence in filter(None, due):
+                log.warning("%s", sentence)
 
             stack.callback(self._log_the_end)
             differences = prepare(self._chosen, self._hank, self._settings, self._clock)
@@ -240,36 +232,34 @@ class Daemon:
         self, opened: OpenedExecution, past: StartFindings, notes: RunNotes
     ) -> None:
         try:
-            # Before anything is published: it recalls the run from the journal.
-            telemetry = await anyio.to_thread.run_sync(_telemetry, opened, self._exporter)
+            # Before anything is published: one may recall the run from the journal.
+            observers = [await opens(opened) for opens in self._observers]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(opened.ledger.run)
                 tasks.start_soon(partial(notes.run, on_lost=fence))
                 tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
-                notifier = _notifier(opened, self._destinations)
                 app = App(
                     opened,
                     stop=self._switch.flip,
                     kill=kill,
                     require_lock=partial(require_lock, opened.lock),
                     on_rest=self._on_rest,
-                    on_problem=notifier.notice,
-                    traceparent=untraced if telemetry is None else telemetry.traceparent,
+                    on_problem=partial(_notice, observers),
+                    traceparent=traceparent_of(observers),
                 )
                 with ExitStack() as heeding:
-                    heeding.enter_context(opened.ledger.subscribe(notifier.heed))
-                    if telemetry is not None:
-                        heeding.enter_context(opened.ledger.subscribe(telemetry.heed))
+                    for each in observers:
+                        heeding.enter_context(opened.ledger.subscribe(each.heed))
+                        tasks.start_soon(each.run)
 
-                    tasks.start_soon(notifier.run)
                     await recover(app, opened, past)
                     async with task_group() as services:
                         await self._serve(app, opened, services)
                         # Before the ledger closes, so that none of them records anything then.
                         services.cancel_scope.cancel()
 
-                await self._send_the_rest(notifier, telemetry)
+                await self._send_the_rest(observers)
                 await opened.ledger.aclose()
                 tasks.cancel_scope.cancel()
         except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
@@ -277,12 +267,11 @@ class Daemon:
         finally:
             await opened.ledger.space.release()
 
-    async def _send_the_rest(self, notifier: Notifier, telemetry: Telemetry | None) -> None:
+    async def _send_the_rest(self, observers: Sequence[Observer]) -> None:
         within = self._switch.left_of(CLOSING_SECONDS)
         async with anyio.create_task_group() as sending:
-            sending.start_soon(notifier.finish, within)
-            if telemetry is not None:
-                sending.start_soon(telemetry.finish, within)
+            for each in observers:
+                sending.start_soon(each.finish, within)
 
     # --- service -------------------------------------------------------------------------------
 
@@ -333,8 +322,9 @@ class Daemon:
                 services.start_soon(app.checkpointer.keep_watch)
                 services.start_soon(app.store_verifier.run)
                 services.start_soon(app.time_watch.run)
-                services.start_soon(app.explorations.run)
-                services.start_soon(app.bisections.run)
+                for part in app.parts:
+                    services.start_soon(part.run)
+
                 services.start_soon(app.rollback.finish_when_there_is_room)
                 services.start_soon(app.rollback.tidy)
                 opened.ledger.space.be_patient()
@@ -450,7 +440,9 @@ class Daemon:
                 opened.ledger.leave(ServerStopping(reason=reason))
                 halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
                 await app.runner.close(halt)
-                await app.explorations.close()
+                for part in app.parts:
+                    await part.close()
+
                 with anyio.move_on_after(SCAN_SECONDS):
                     await app.secret_scan.settle()
 
@@ -487,24 +479,9 @@ def _registered(layout: Layout) -> str | None:
     return None
 
 
-def _notifier(opened: OpenedExecution, destinations: Sequence[Destination]) -> Notifier:
-    return Notifier(
-        destinations,
-        opened.clock,
-        execution=opened.layout.root.name,
-        with_content=opened.settings.notify_content,
-        spent=total_cost(opened.ledger.state),
-        max_dollars=dollar_limit(opened.hank.hank, opened.settings.max_cost),
-    )
-
-
-def _telemetry(opened: OpenedExecution, exporter: Exporter | None) -> Telemetry | None:
-    if exporter is None:
-        return None
-
-    workflow = opened.ledger.redactor.text(opened.hank.name)
-    tracing = Tracing(workflow, with_content=exporter.wanted.with_content)
-    return Telemetry(exporter, tracing, opened.ledger)
+def _notice(observers: Sequence[Observer], event: EventData) -> None:
+    for each in observers:
+        each.notice(event)
 
 
 class RunNotes:

@@ -14,8 +14,6 @@ Modules, in reading order:
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help
 - `limits`: limits of providers that pass by themselves, and when they end
-- `notifications`: what people are called about, in which words, and how often
-- `tracing/`: events as spans and measurements of OpenTelemetry
 - `conditions`: expressions over a pipeline's variables
 - `variables`: `{{name}}` in texts
 - `permissions`: what an agent may do; deny wins
@@ -24,6 +22,7 @@ Modules, in reading order:
 - `model_routes`: which agent runs a model
 - `model_names`: names of models that are misspelt or not listed
 - `budget/`: what a codon may use, has used, and is likely to use
+- `attempts`: the hank and the plan of an attempt of an exploration
 - `costs`: costs per codon, sentinel, run and execution; prices of models
 - `retention`: which checkpoints may be pruned
 - `checkpoints/`: what a checkpoint is called
@@ -31,7 +30,5 @@ Modules, in reading order:
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive
 - `step_results`: results of a pipeline's steps
-- `reports/`: what became of an execution, and how long its plan still takes
 - `event_filter`: the events of a journal that a query means
-- `exploration/`: several attempts from one checkpoint, and which of them is the best
 """

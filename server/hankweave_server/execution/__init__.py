@@ -17,8 +17,7 @@ Modules, in reading order:
 - `rollback/`: rollbacks, previews and undo
 - `session_files`: the files by which agents and sentinels remember
 - `branch/`: new executions from a checkpoint
-- `exploration/`: attempts from one checkpoint, each an execution of its own
-- `bisection/`: the first checkpoint at which a command fails
+- `score_output`: a program that runs a score command, and shortens what it prints
 - `recovery`: repair at a start, before anything runs
 - `resume`: the plan to continue with: loops that grow it, a hank that has changed
 - `maintenance/`: gc, fsck, packing, progress and health

@@ -17,5 +17,4 @@ Modules, in reading order:
 - `advice`: valid settings that their author probably did not mean
 - `price_files`: price lists, packaged and the user's own
 - `problems`: findings, and the error that carries all of them
-- `pipelines/`: Architect's YAML pipelines, compiled to a hank
 """

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hankweave_protocol.attempts import SCORE_CODON, Attempt
 from hankweave_protocol.hank import AgentSpec, Variant
-from hankweave_server.domain.exploration.attempts import attempt_hank, attempt_hash
+from hankweave_server.domain.attempts import attempt_hank, attempt_hash
 from hankweave_server.hank.agents import BY_NAME, fault_of_name
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from hankweave_server.domain import permission_patterns
+from hankweave_server.domain.attempts import fault_of_score
 from hankweave_server.domain.conditions import ConditionError, parse
-from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.model_names import spelling_of
 from hankweave_server.domain.permission_patterns import MalformedPattern
 from hankweave_server.domain.permissions import NEVER_ASK

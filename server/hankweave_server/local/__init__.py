@@ -15,14 +15,12 @@ Modules, in reading order:
 - `catalog`: what the files of an execution tell, for lists
 - `journals`: the journal of an execution, opened without changing it
 - `reader`: answers from the server if one runs, else from its files
-- `past`: the past of an execution, opened for answers about lines and texts
-- `reports`: the report of an execution, and how long its plan still takes
+- `eta`: how long a plan still takes, from the files of earlier executions, too
 - `hints`: hints in the words of the terminal
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens
 - `removal`: an execution removed permanently
 - `fsck`: the store checked or repaired without a server
-- `redaction`: a secret removed from an execution without a server, under an intent
 - `progress`: progress of long work, in words
 """

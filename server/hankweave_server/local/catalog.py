@@ -34,6 +34,7 @@ from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.domain.plan import NO_PROGRESS, Progress, progress
 from hankweave_server.errors import Stop
+from hankweave_server.installed import parts
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.ledger.typescript_format import decode_state
@@ -415,12 +416,19 @@ class Catalog:
         self._work: dict[Path, tuple[_Stamp, _Work]] = {}
 
     def rows(self) -> list[ListedExecution]:
-        """List all, most recently used first; attempts follow the execution that they explore."""
+        """List all, most recently used first; attempts follow the execution that they explore.
+
+        A feature may group them, with a row for each group before those of its executions.
+        """
         paths = dict.fromkeys(all_executions(self._root))
         _forget_others(self._facts, paths)
         _forget_others(self._work, paths)
 
-        return _in_order([self._row(Layout.of_execution(path)) for path in paths])
+        rows = _in_order([self._row(Layout.of_execution(path)) for path in paths])
+        for part in parts("listing"):
+            rows = part.grouped(rows, self._root)
+
+        return rows
 
     def spent_since(self, since: datetime) -> float:
         """Return what the executions of the last rows have cost since then, in USD.

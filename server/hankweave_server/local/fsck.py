@@ -32,10 +32,10 @@ from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.installed import parts
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.journals import journal_lines
 from hankweave_server.local.progress import ReportProgress, tell_of
-from hankweave_server.local.redaction import finish_interrupted
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -108,7 +108,9 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
     with ExitStack() as stack:
         lock = acquire(layout, clock)
         stack.callback(lock.release)
-        finish_interrupted(layout)
+        for part in parts("unfinished"):
+            part.finish(layout)
+
         engine = await open_engine(layout)
         stack.callback(engine.close)
         ledger = await open_ledger(layout, clock, engine)

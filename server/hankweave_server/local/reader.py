@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, TypeVar, overload
 
 import anyio
@@ -22,19 +23,17 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     AnsweredCommand,
     CommandData,
-    ExplorationAdopt,
     GetState,
     ListCheckpoints,
     R,
     RollbackPreview,
     StoreGc,
 )
-from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import ClientId, CommandId, Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage, GcReport
 from hankweave_protocol.state import State
-from hankweave_server.api.answers import Answers
 from hankweave_server.api.caller import Caller, Request
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.dispatch import Handlers, handles
@@ -46,8 +45,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoints.records import on_record
-from hankweave_server.domain.execution_thread import active_codon, thread
-from hankweave_server.domain.exploration.explorations import adoption_preview
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpoint_access import CheckpointAccess
@@ -55,11 +53,11 @@ from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback.planner import RollbackPlanner
 from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.installed import parts
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.local.journals import nothing_in, searching_journal
-from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 
 T = TypeVar("T")
@@ -116,7 +114,7 @@ def _opened(layout: Layout) -> Iterator[Calls]:
         reading_store(layout) as engine,
         searching_journal(layout, lambda: [facts.sha for facts in engine.commits()]) as journal,
     ):
-        yield _FileCalls(layout, journal, engine, state_at_end(journal, saved))
+        yield FileCalls(layout, journal, engine, state_at_end(journal, saved))
 
 
 _REQUEST: Final = Request(
@@ -124,29 +122,30 @@ _REQUEST: Final = Request(
 )
 
 
-class _FileCalls(Calls):
+class FileCalls(Calls):
     """The read-only commands, answered as a server would."""
 
     def __init__(
         self, layout: Layout, journal: SearchedJournal, engine: CheckpointEngine, state: State
     ) -> None:
-        self._layout = layout
-        self._state = state
+        self.layout = layout
+        self.state = state
         self._journal = journal
         self._engine = engine
         self._moments = Moments(journal)
         self._is_checked = False
         self._known = all_records(engine, _recorded(journal))
-        sources = Sources(
+        self.sources = Sources(
             store=CheckpointAccess(engine),
             known=lambda: self._known,
-            state=lambda: self._state,
+            state=lambda: self.state,
             last_seq=lambda: journal.last_seq,
             moment_at=self._moment_at,
             patterns=self._patterns,
             missing=lambda: frozenset(_recorded(journal)) - self._known.keys(),
         )
-        self._handlers = Handlers([self, PastReader(sources), Answers(layout, sources)])
+        added = (part.handlers(self) for part in parts("file_answers"))
+        self._handlers = Handlers([self, PastReader(self.sources), *chain.from_iterable(added)])
 
     @overload
     async def send(self, command: AnsweredCommand[R]) -> R: ...
@@ -162,23 +161,11 @@ class _FileCalls(Calls):
     @handles(ListCheckpoints)
     async def list_checkpoints(self, command: ListCheckpoints) -> CheckpointPage:
         newest_first = reversed(self._known.values())
-        return page_of_checkpoints(command, self._state, newest_first, None)
+        return page_of_checkpoints(command, self.state, newest_first, None)
 
     @handles(GetState)
-    async def state(self, command: GetState) -> State:
-        return self._state
-
-    @handles(RollbackPreview)
-    async def preview(self, command: RollbackPreview) -> RollbackReport:
-        return await self._preview(command)
-
-    @handles(ExplorationAdopt)
-    async def preview_adoption(self, command: ExplorationAdopt) -> RollbackReport:
-        assert command.preview, "to adopt something requires a server"
-        if command.merge:
-            return await self._merge_preview(command)
-
-        return await self._preview(adoption_preview(self._state, command))
+    async def get_state(self, command: GetState) -> State:
+        return self.state
 
     @handles(StoreGc)
     async def preview_gc(self, command: StoreGc) -> GcReport:
@@ -193,41 +180,20 @@ class _FileCalls(Calls):
 
         return self._moments.at(seq)
 
-    async def _preview(self, command: RollbackPreview) -> RollbackReport:
-        ledger = _EffectsOnFiles(self._layout, self._journal)
-        store = CheckpointAccess(self._engine)
-        await store.load(frozenset(ledger.digest.checkpoints().standing))
-        sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
+    @handles(RollbackPreview)
+    async def preview(self, command: RollbackPreview) -> RollbackReport:
+        sources = self.plan_sources()
+        await sources.checkpointer.load(frozenset(sources.ledger.digest.checkpoints().standing))
         request = await RollbackRequests(sources).previewed(command)
         return await RollbackPlanner(sources).preview(
             request, (), beside_codon=False, patch=command.patch
         )
 
-    async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
-        # Imported here because only this needs the merge.
-        from hankweave_server.api.merge_preview import NeverAtRest, merge_preview
-
-        self._refuse_while_running()
-        ledger = _EffectsOnFiles(self._layout, self._journal)
+    def plan_sources(self) -> PlanSources:
+        """Return what a preview of a rollback is planned from."""
+        effects = _EffectsOnFiles(self.layout, self._journal)
         store = CheckpointAccess(self._engine)
-        sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
-        try:
-            return await merge_preview(sources, command, self._journal.last_seq)
-        except NeverAtRest:
-            raise Stop(
-                "The checkpoints change while they are read.",
-                ExitCode.UNAVAILABLE,
-                hint="Wait until the server is idle, and try again.",
-            ) from None
-
-    def _refuse_while_running(self) -> None:
-        active = active_codon(self._state)
-        if active is not None and living_server(self._layout):
-            raise Refused(
-                ErrorCode.CODON_RUNNING,
-                f"Codon {active.codon_id} is running.",
-                hint="Wait until it has ended, or run `hankweave stop` first.",
-            )
+        return PlanSources(self.layout, self.state, store, effects, self._patterns)
 
     def _gc_report(self, command: StoreGc) -> GcReport:
         # Imported here because only this needs the collector.
@@ -235,13 +201,13 @@ class _FileCalls(Calls):
         from hankweave_server.execution.maintenance.garbage_collection import examined
 
         policy, now = policy_of(command), SystemClock().now()
-        found = examined(self._layout, self._state, self._known, self._engine, policy, now)
+        found = examined(self.layout, self.state, self._known, self._engine, policy, now)
         return found.report
 
     def _patterns(self) -> tuple[str, ...]:
-        entries, plan = thread(self._state), self._state.execution_plan
+        entries, plan = thread(self.state), self.state.execution_plan
         wanted = tracked_patterns(plan, entries[-1].codon.codon_id) if entries else ()
-        return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
+        return wanted or (EVERYTHING if self.layout.is_in_place or not plan else ())
 
 
 class _EffectsOnFiles:
@@ -260,7 +226,7 @@ class _EffectsOnFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlanSources:
+class PlanSources:
     """The sources of the plan of a rollback."""
 
     layout: Layout

@@ -42,6 +42,7 @@ from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.installed import parts
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.paths import Layout
 from support.callers import A_REQUEST, CONTROLLER, VIEWER
@@ -119,10 +120,17 @@ EXAMPLES = [an_example(kind) for kind in KINDS]
 
 
 def declared_handlers() -> Iterator[tuple[type[CommandData], Callable[..., Any]]]:
-    """Yield each command and its handler, of all classes of `hankweave_server.api`."""
-    for module in pkgutil.iter_modules(api.__path__, f"{api.__name__}."):
-        for _, kind in inspect.getmembers(import_module(module.name), inspect.isclass):
-            if kind.__module__ == module.name:
+    """Yield each command and its handler, of the core and of all features."""
+    names = [each.name for each in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")]
+    for part in parts("server_part"):
+        package = import_module(part.__package__)
+        names += [
+            each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        ]
+
+    for name in names:
+        for _, kind in inspect.getmembers(import_module(name), inspect.isclass):
+            if kind.__module__ == name and not name.endswith(".file_answers"):
                 yield from handled_by(kind)
 
 

@@ -19,10 +19,10 @@ from hankweave_protocol.ids import ClientId, CodonId, CommandId
 from hankweave_protocol.transitions import ExplorationSet
 from hankweave_server.api.caller import Caller
 from hankweave_server.api.dispatch import Dispatch
-from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.errors import ExitCode
 from hankweave_server.execution.maintenance.quiet import Quiet
+from hankweave_server.features.exploration.server_part import Explorer
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.takeover import disk_stop
 from hankweave_server.paths import Layout

@@ -12,8 +12,8 @@ import pytest
 from hankweave_protocol.attempts import Attempt
 from hankweave_protocol.hank import CommandAgentSpec
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.exploration.attempts import score_codon
-from hankweave_server.execution.exploration.score_output import FIRST, LAST
+from hankweave_server.domain.attempts import score_codon
+from hankweave_server.execution.score_output import FIRST, LAST
 from support.waiting import LIMIT
 
 
@@ -46,7 +46,7 @@ def test_of_millions_of_lines_the_first_and_the_last_are_passed_on(stream: str) 
 
 def test_a_command_that_prints_without_end_is_ended() -> None:
     """It fails, and says why."""
-    source = "from hankweave_server.execution.exploration.score_output import run"
+    source = "from hankweave_server.execution.score_output import run"
     program = f"{source}; raise SystemExit(run('yes', most=5 << 20))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=False, timeout=LIMIT

@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.attempts import AS_THE_HANK, SCORE_CODON, Attempt
 from hankweave_protocol.hank import ClaudeAgentSpec, CodexAgentSpec, Codon, Loop, Variant
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.exploration.attempts import attempt_plan
+from hankweave_server.domain.attempts import attempt_plan
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.hank.attempts import VariantInvalid, agent_of, attempted
 from hankweave_server.hank.load import LoadedHank, load

@@ -18,6 +18,8 @@ from hankweave_server.user_git.errors import RollbackIncomplete, UnsupportedRepo
 from support.person_repository import PersonRepository
 from support.refused_calls import refused
 
+pytestmark = pytest.mark.feature("architect")
+
 DEEDS = frozenset(
     {
         "open",

@@ -11,6 +11,8 @@ import pytest
 from hankweave_server.architect import CheckpointError, CheckpointManager
 from support.person_repository import PersonRepository
 
+pytestmark = pytest.mark.feature("architect")
+
 
 @pytest.fixture(name="repo")
 def _repo(tmp_path: Path) -> PersonRepository:

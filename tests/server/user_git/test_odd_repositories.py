@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.architect import CheckpointError, CheckpointManager, CheckpointWarning
-from hankweave_server.architect.checkpoints import has_repository
+from hankweave_server.architect import (
+    CheckpointError,
+    CheckpointManager,
+    CheckpointWarning,
+)
+from hankweave_server.features.architect.checkpoints import has_repository
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.user_git import workspace
 from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository
 from hankweave_server.user_git.workspace import opened
 from support.person_repository import PersonRepository
+
+pytestmark = pytest.mark.feature("architect")
 
 
 @pytest.fixture(name="repo")

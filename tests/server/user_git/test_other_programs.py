@@ -20,6 +20,8 @@ from hankweave_server.user_git.errors import (
 from hankweave_server.worktree.stat_index import Signature, signature_of
 from support.person_repository import PersonRepository
 
+pytestmark = pytest.mark.feature("architect")
+
 INTENT = ".git/hankweave-rollback.intent"
 
 

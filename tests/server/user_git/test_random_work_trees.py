@@ -20,6 +20,8 @@ from hankweave_server.architect import CheckpointManager
 from hankweave_server.user_git.errors import RollbackIncomplete
 from support.person_repository import PersonRepository
 
+pytestmark = pytest.mark.feature("architect")
+
 IS_LONG = "HANKWEAVE_LONG_TIER" in os.environ
 EXAMPLES = 400 if IS_LONG else 12
 

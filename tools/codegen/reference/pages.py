@@ -10,8 +10,8 @@ import jinja2
 
 from codegen.reference import messages, programs, shapes, wire
 from codegen.reference.declared import members
-from hankweave_server.cli.pipelines.run import PipelineExit
 from hankweave_server.errors import ExitCode
+from hankweave_server.features.architect.pipelines.run import PipelineExit
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TEMPLATES = Path(__file__).parent

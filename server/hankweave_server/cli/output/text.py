@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import click
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hankweave_protocol.records import CheckpointRecord
     from hankweave_protocol.replies import ConfinementStatus, Forecast
     from hankweave_server.domain.budget.spending import Costs
-    from hankweave_server.domain.reports.eta import Eta
     from hankweave_server.hank.problems import HankInvalid
+    from hankweave_server.local.eta import Eta
 
 PIPE_WIDTH = 10_000
 """Wider than any screen: in a pipe, no line is wrapped and no name truncated."""
@@ -375,3 +375,27 @@ def confinement_text(status: ConfinementStatus) -> str:
 
     landlock = f", Landlock ABI {status.landlock_abi}" if status.landlock_abi else ""
     return f"{status.profile}, level {status.level}{landlock}"
+
+
+class ItemCounts(Protocol):
+    """How many items of a map are in which state."""
+
+    @property
+    def completed(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+def map_totals(counted: ItemCounts, cost: float, max_cost: float | None) -> str:
+    """Return how many items are in which state, and what they have cost of how much."""
+    of = "" if max_cost is None else f" of ${max_cost:.2f}"
+    words = [f"{counted.completed} completed"]
+    if counted.failed:
+        words.append(f"{counted.failed} failed")
+
+    words += [f"{counted.running} running", f"{counted.waiting} waiting"]
+    return f"{', '.join(words)}   ${cost:.4f}{of}"

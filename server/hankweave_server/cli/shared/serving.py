@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -33,6 +32,7 @@ from hankweave_server.cli.live.reporters import Keyboard, Teller, is_drawn, tell
 from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.daemon import observers
 from hankweave_server.daemon.daemon import Daemon
 from hankweave_server.daemon.shutdown import Choice
 from hankweave_server.domain.costs import Prices
@@ -44,18 +44,12 @@ from hankweave_server.ledger.moments import Moments, has_past
 from hankweave_server.local import executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.journals import reading_journal
-from hankweave_server.notify import destinations
 from hankweave_server.paths import Layout
 from hankweave_server.settings import RunSettings
-from hankweave_server.telemetry.environment import TelemetryUnavailable, wanted
-from hankweave_server.telemetry.subscriber import open_exporter
 from hankweave_server.transport.exposure import exposure_of
 from hankweave_server.transport.listener import reserve
 from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_source import read_meta
-
-if TYPE_CHECKING:
-    from hankweave_server.telemetry.otlp import Exporter
 
 
 def plan_on_record(layout: Layout) -> LoadedHank:
@@ -232,26 +226,13 @@ def _serve_on(
         tell_event=teller.tell,
         port=port,
         interrupts=interrupts,
-        destinations=destinations(settings.webhooks, settings.services, os.environ, clock),
-        exporter=_exporter(chosen.layout, settings),
+        observers=tuple(observers.prepared(settings, chosen.layout, clock)),
     )
     try:
         with teller.speaking():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise first_stop(group) from group
-
-
-def _exporter(layout: Layout, settings: RunSettings) -> Exporter | None:
-    """Return the exporter of traces and metrics; None if none is asked for, or none can be had."""
-    try:
-        asked = wanted(os.environ)
-        return None if asked is None else open_exporter(asked, layout.root.name)
-    except TelemetryUnavailable as error:
-        if not settings.plan_on_record:  # The command that started it reads what this prints.
-            complain(f"warning: No traces and metrics: {error.message}", error.hint)
-
-        return None
 
 
 def _asks_at_ctrl_c(settings: RunSettings) -> bool:

@@ -165,7 +165,7 @@ def _left_lines(answer: ServerStatus, state: State) -> Iterator[str]:
         yield f"forecast    {forecast_text(seen, answer.total_cost)}"
     elif answer.active_codon_id is not None:
         # Imported here because only this reads hanks and earlier executions.
-        from hankweave_server.local.reports import eta_of
+        from hankweave_server.local.eta import eta_of
 
         root = Path(answer.execution_path)
         left = eta_of(root, state, datetime.now(UTC), is_running=True)

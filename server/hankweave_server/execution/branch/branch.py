@@ -46,9 +46,9 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     RestoreIncomplete,
 )
+from hankweave_server.domain.attempts import attempt_hash, attempt_plan
 from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.execution_thread import newest_run
-from hankweave_server.domain.exploration.attempts import attempt_hash, attempt_plan
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
     Inheritance,

@@ -92,7 +92,6 @@ from hankweave_server.domain.budget.allowance import Overrun
 from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending
 from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import ATTEMPT_START
-from hankweave_server.execution.bisection.bisector import Bisector
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork, text_of
 from hankweave_server.execution.codon.environment import restore_data_link
 from hankweave_server.execution.codon.event_recorder import EventRecorder
@@ -111,6 +110,7 @@ from hankweave_server.execution.codon.waits import Attention, LimitWaits, Suspen
 from hankweave_server.execution.context import ExecutionContext, holds
 from hankweave_server.execution.post_codon import publish
 from hankweave_server.execution.resume import taken_up
+from hankweave_server.installed import parts
 from hankweave_server.sentinels.failures import UnloadReason
 from hankweave_server.settings import SafePoint
 
@@ -549,9 +549,10 @@ class CodonRun:
             return await self._end_interrupted(exit_code)
 
         with self._commands:
-            more = await Bisector(self._ctx).explain(
-                wanted, begun, sha, self._record.tell, codon.env
-            )
+            for part in parts("failed_check"):
+                more = await part.explain(
+                    self._ctx, wanted, begun, sha, self._record.tell, codon.env
+                )
 
         if self._interruption is not None:
             return await self._end_interrupted(exit_code)

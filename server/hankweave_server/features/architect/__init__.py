@@ -1,0 +1,11 @@
+"""Architect: its documented Python API, and its pipelines.
+
+Modules, in reading order:
+
+- `checkpoints`: `CheckpointManager`, the public class, which `hankweave_server.architect` exports
+- `backend`: the interface of the two backends; the one on the user's repository is in `user_git`
+- `shadow`: checkpoints in the shadow repository, through a server
+- `yaml/`: its pipelines, compiled to an ordinary hank
+- `pipelines/`: its pipelines on the command line
+- `rollback_targets`: `rollback --to-step` and `--to-commit`
+"""

@@ -1,0 +1,34 @@
+"""The features: parts of Hankweave that everything else works without.
+
+Each is a folder below `features/`. To take one out, remove its line here, and the folder.
+
+No other module imports a feature. Where features may join in, the core asks for their modules of
+one name (`parts`), and declares in a protocol what it calls there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+FEATURES: Final = (
+    "answers",
+    "architect",
+    "exploration",
+    "map",
+    "mcp",
+    "notifications",
+    "redaction",
+    "reports",
+    "tracing",
+)
+
+
+def parts(name: str) -> Iterator[Any]:
+    """Yield the modules of this name, in the order of the features that have one."""
+    for feature in FEATURES:
+        place = f"{__package__}.features.{feature}.{name}"
+        if find_spec(place) is not None:
+            yield import_module(place)
