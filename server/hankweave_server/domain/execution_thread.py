@@ -240,7 +240,12 @@ def places(plan: tuple[PlanEntry, ...]) -> Mapping[CodonId, int]:
     """Return the position of each entry in a plan."""
     known, found = _last_places[0]  # Called many times between two changes of the plan.
     if known is not plan:
-        found = {entry.codon_id: place for place, entry in enumerate(plan)}
+        if plan[: len(known)] != known:
+            known, found = (), {}
+
+        # A loop makes a plan longer at its end, again and again.
+        more = {entry.codon_id: place for place, entry in enumerate(plan[len(known) :], len(known))}
+        found = {**found, **more}
         _last_places[0] = (plan, found)
 
     return found

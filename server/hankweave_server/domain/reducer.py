@@ -392,6 +392,10 @@ def _counted(
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
+_NOTED = frozenset({"rig-setup", "error", "skipped"})
+"""Kinds of checkpoints for which a record of a codon may have a field."""
+
+
 def _with_checkpoint(state: State, checkpoint: CheckpointRecord) -> State:
     """Set a checkpoint in the record it belongs to, if that record has a field for it.
 
@@ -401,7 +405,7 @@ def _with_checkpoint(state: State, checkpoint: CheckpointRecord) -> State:
     at = checkpoint.coordinate
     codon_id = at.codon_id
     known = any(run.run_id == at.run_id for run in state.runs)
-    if codon_id is None or not known:
+    if codon_id is None or not known or checkpoint.kind not in _NOTED:
         return state
 
     def in_run(run: Run) -> Run:
