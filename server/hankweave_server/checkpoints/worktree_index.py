@@ -212,6 +212,10 @@ class FileObserver:
 
         return self._read(path)
 
+    def read(self, path: bytes) -> Observation:
+        """Read what is at a path, whatever is known of it."""
+        return self._capture.read(path)
+
     def forget(self) -> None:
         self._seen.clear()
 
@@ -305,14 +309,28 @@ class WorkTreeMemory:
         """Return those of the files that must be read even after `confirm`."""
         return self.with_held(self.scan.look_again(file.path for file in pending))
 
+    def settle_racy(self, at_most: int) -> int:
+        """Read some files that were written a moment ago; return how many need no further look."""
+
+        def read(file: TrackedFile) -> Signature | None:
+            seen = self.observer.read(file.path)
+            is_known = isinstance(seen, CapturedFile) and self._is_as_captured(file, seen)
+            return seen.signature if isinstance(seen, CapturedFile) and is_known else None
+
+        return self.scan.settle_racy(read, at_most)
+
+    def _is_as_captured(self, file: TrackedFile, seen: CapturedFile) -> bool:
+        """Return whether nothing about a file has changed, nor can change unnoticed."""
+        if seen.signature is None or seen.has_writer is not False:
+            return False
+
+        is_usual = seen.attributes in (None, self.table.attributes(file.slot))
+        return is_usual and (seen.git_mode, seen.permissions, seen.digest) == file.captured
+
     def confirm(self, path: bytes, seen: CapturedFile) -> None:
         """Note that a file is as it was captured, so that the next checkpoint need not read it."""
         file = self.table.files.get(path)
-        if file is None or seen.signature is None or seen.has_writer is not False:
-            return
-
-        is_usual = seen.attributes in (None, self.table.attributes(file.slot))
-        if is_usual and (seen.git_mode, seen.permissions, seen.digest) == file.captured:
+        if file is not None and self._is_as_captured(file, seen):
             self.scan.remember(
                 file,
                 seen.signature,

@@ -6,7 +6,6 @@ the ledger is closed, and the lock is released last, after all writers have ende
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import sys
@@ -48,7 +47,7 @@ from hankweave_server.daemon.shutdown import (
     leave_terminal,
     require_lock,
 )
-from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
+from hankweave_server.daemon.startup import StartFindings, collect_rarely, make_run_folder, recover
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
@@ -305,9 +304,7 @@ class Daemon:
                 log.info("Starting HankweaveRuntime on port %d", listener.port)
                 # Whoever reads that the server is ready finds its start in the log, killed or not.
                 await anyio.to_thread.run_sync(flush)
-                # Long-lived objects need no visit by each garbage collection, which would block the
-                # event loop for that time.
-                gc.freeze()
+                collect_rarely(self._clock)
                 # A command's next step gets the interpreter from background work that much sooner.
                 sys.setswitchinterval(SWITCH_SECONDS)
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)

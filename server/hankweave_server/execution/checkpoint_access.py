@@ -313,7 +313,11 @@ class CheckpointAccess:
             self._branch = None
             self._on_head_moved()
 
+        self._note_written()
         return report
+
+    def _note_written(self) -> None:
+        """Note that files of the work tree were written just now."""
 
     async def rewind_sessions(self, epoch: int) -> tuple[Skipped, ...]:
         """Restore the session files of an epoch; return those that could not be restored."""

@@ -378,11 +378,16 @@ class Checkpointer(CheckpointAccess):
         for callback in self._on_taken:
             callback(record)
 
+    def _note_written(self) -> None:
+        self._taken.set()
+
     async def keep_watch(self) -> None:
         """Settle and verify the watch of the work tree after checkpoints; until cancelled.
 
-        It is verified after each `completed` checkpoint and every ten minutes. A missed change is
-        journaled; the next checkpoint has it, and no later scan trusts the watch.
+        After a restore, the files that it has written are read again, before the next checkpoint
+        would do so. The watch is verified after each `completed` checkpoint and every ten minutes.
+        A missed change is journaled; the next checkpoint has it, and no later scan trusts the
+        watch.
         """
         while True:
             with anyio.move_on_after(VERIFIED_SECONDS):

@@ -69,6 +69,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.attributes import Attributes, attributes_of
@@ -182,6 +183,29 @@ class WorkTreeScan:
             except WatchFailed as failure:
                 self._stop_watching(failure.reason)
                 return 0
+
+    def settle_racy(self, read: Callable[[TrackedFile], Signature | None], at_most: int) -> int:
+        """Read files that were read or written a moment ago; return how many are settled by it.
+
+        Until then the next scan reports them, because what is known of each may be older than its
+        last change. `read` returns the stat data of a file if it still is as it was captured. This
+        reads files and takes time, so it belongs after a reply.
+        """
+        settled = 0
+        with self._descent.fresh():
+            for slot, path in list(islice(self._racy.items(), at_most)):
+                since, file = self._now_ns() - RACY_WINDOW_NS, self.table.files.get(path)
+                del self._racy[slot]
+                if file is None or file.slot != slot:
+                    continue
+
+                signature = read(file)
+                if signature == file.signature and signature and signature.ctime_ns < since:
+                    settled += 1
+                else:
+                    self._racy[slot] = path  # Behind the others, which come first the next time.
+
+        return settled
 
     def verify(self) -> list[bytes]:
         """Compare everything with the disk; return the files and folders that no event named.

@@ -42,6 +42,27 @@ def test_the_tree_is_the_one_git_would_write(lab):
     assert lab.git("write-tree").strip() == made.tree
 
 
+def test_what_a_rollback_wrote_is_settled_by_reading_it_once(lab, monkeypatch):
+    """After that, the next checkpoint reads none of it; a file changed meanwhile is found."""
+    for number in range(20):
+        lab.write(f"f{number}", "one")
+
+    first = lab.checkpoint()
+    for number in range(20):
+        lab.write(f"f{number}", "two")
+
+    lab.rollback(first.sha)
+    lab.write("f3", "foe")
+    monkeypatch.setattr(lab.engine._memory.scan, "_now_ns", lambda: LONG_AFTER_NS)
+
+    while lab.engine.prove_unchanging(7):
+        pass
+
+    pending = lab.engine._memory.refresh(lab.engine.head(), ["**"])
+    assert [file.path for file in pending] == [b"f3"]
+    assert [change.path for change in lab.checkpoint().changed] == [b"f3"]
+
+
 def test_a_file_that_becomes_executable_is_one_for_git(lab):
     """A change of the mode alone is a change of the tree."""
     lab.write("tools/script", "x")

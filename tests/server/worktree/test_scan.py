@@ -87,6 +87,22 @@ def test_a_file_written_in_the_tick_it_was_read_is_read_again(tree):
     assert tree.scan.refresh(EVERYTHING) == []
 
 
+def test_a_file_that_is_read_again_later_need_not_be_read_by_the_next_scan(tree):
+    """Read again after the tick of its last change, and still as it was, it is settled.
+
+    One that differs, or is read in that tick again, is left to the next scan.
+    """
+    tree.clock.ahead = 0
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    assert tree.scan.settle_racy(lambda file: file.signature, 10) == 0
+
+    tree.clock.ahead = FAR_AHEAD
+    assert tree.scan.settle_racy(lambda file: file.signature, 1) == 1
+    assert paths(tree.scan.settled_files()) == [b"a"]
+    assert tree.scan.settle_racy(lambda file: None, 10) == 0
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"d/b"]
+
+
 def test_a_racy_file_that_nobody_read_stays_racy(tree):
     """A scan whose files were not read does not make the next one trust them."""
     tree.clock.ahead = 0
