@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -32,3 +34,11 @@ def parts(name: str) -> Iterator[Any]:
         place = f"{__package__}.features.{feature}.{name}"
         if find_spec(place) is not None:
             yield import_module(place)
+
+
+def folders(name: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield the features that have a folder of this name, each with that folder."""
+    for feature in FEATURES:
+        folder = files(f"{__package__}.features") / feature / name
+        if folder.is_dir():
+            yield feature, folder

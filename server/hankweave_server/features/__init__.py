@@ -1,7 +1,8 @@
 """A folder for each feature, which everything else works without; `installed` lists them.
 
 A feature may have the modules below, for the places at which features join in. All others are its
-own. `commands.json` lists its commands of the terminal (`tools/codegen/command_index`).
+own. `commands.json` lists its commands of the terminal (`tools/codegen/command_index`). The folder
+`web` is its part of the page (`transport.http`).
 
     server_part         handles commands in a server, works in the background    app
     file_answers        handles commands without a server                        local.reader

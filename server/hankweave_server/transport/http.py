@@ -9,7 +9,6 @@ logged.
 The files of the page are read once into a table. A path that is not in the table does not exist, so
 `..` has no meaning. Each file has two addresses:
 
-
 - its name below `/`. Browsers keep it and revalidate it each time (`no-cache` with an ETag of the
   content).
 - its name below `/files/HASH/`, where the hash is that of all files. What is there never changes,
@@ -22,6 +21,10 @@ A browser learns what a module imports when it has read the module: without more
 as many turns as its longest chain of imports. So the index names every module that its scripts
 import (`modulepreload`), and then those that follow after the first paint (`later`), which
 `parts/later.js` turns into `modulepreload` at that time.
+
+A feature has its part of the page in its folder `web`, whose files are served as if they lay among
+those of the page. The pages name its script and style sheet, `NAME.js` and `NAME.css`, and the
+gallery also `gallery-NAME.js` and `gallery-NAME.css`; `web/places.js` is where the scripts join.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
@@ -46,6 +49,7 @@ from websockets.http11 import Request, Response
 
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import Tokens
+from hankweave_server import installed
 from hankweave_server.transport.auth import (
     Admitted,
     Gate,
@@ -64,6 +68,12 @@ WRONG_HOST = (
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 INDEX = "index.html"
+PAGES = (INDEX, "gallery.html")
+TAGS = {
+    "css": '<link rel="stylesheet" href="{}">\n',
+    "js": '<script type="module" src="{}"></script>\n',
+}
+"""What a page names of a feature, by the ending of the file."""
 KEPT = "files"
 """The folder of addresses whose content never changes."""
 
@@ -283,9 +293,20 @@ class Page:
 
 
 def read_pages() -> dict[str, Page]:
-    """Return the page's files by their addresses; `/` is the index."""
-    folder = files("hankweave_server.transport") / "web"
-    content = dict(_below(folder, ""))
+    """Return the page's files by their addresses, with those of features; `/` is the index.
+
+    Two files with one address are an error.
+    """
+    content = dict(_below(files("hankweave_server.transport") / "web", ""))
+    for feature, folder in installed.folders("web"):
+        own = dict(_below(folder, ""))
+        if twice := sorted(own.keys() & content.keys()):
+            raise ValueError(f"The feature {feature} has a file that exists already: {twice[0]}")
+
+        content |= own
+        for page in PAGES:
+            content[page] = _with_feature(content[page], page, feature, own)
+
     kept = f"{KEPT}/{_hash_of_all(content)}/"
     content[INDEX] = _with_modules(content, kept)
     pages = {f"/{name}": _page(name, body, REVALIDATED) for name, body in content.items()}
@@ -314,6 +335,15 @@ def _page(name: str, body: bytes, caching: str) -> Page:
     suffix = name[name.rfind(".") :]
     tag = hashlib.sha256(body).hexdigest()[:32]
     return Page(body, TYPES.get(suffix, TEXT), f'"{tag}"', caching)
+
+
+def _with_feature(page: bytes, name: str, feature: str, own: Container[str]) -> bytes:
+    """Return a page with the style sheets and scripts of a feature before its own script."""
+    stems = (feature, f"{name.removesuffix('.html')}-{feature}")
+    named = ((f"{stem}.{kind}", tag) for kind, tag in TAGS.items() for stem in stems)
+    before, script, after = page.rpartition(b"<script ")
+    added = "".join(tag.format(file) for file, tag in named if file in own)
+    return before + added.encode() + script + after
 
 
 # --- the modules of the index ---------------------------------------------------------------------

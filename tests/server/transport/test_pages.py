@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import posixpath
 import re
 import subprocess
 import sys
@@ -13,14 +15,25 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_server import installed
 from hankweave_server.transport import http
 from hankweave_server.transport.http import IMMUTABLE, read_pages
 from support.small_server import SmallServer, small_server
 
 WEB = Path(http.__file__).with_name("web")
-FILES = sorted(path for path in WEB.rglob("*") if path.is_file())
-NAMES = [path.relative_to(WEB).as_posix() for path in FILES]
+FOLDERS = [WEB, *(Path(str(folder)) for _, folder in installed.folders("web"))]
+SERVER = WEB.parent.parent
+PATHS = {
+    path.relative_to(folder).as_posix(): path
+    for folder in FOLDERS
+    for path in sorted(folder.rglob("*"))
+    if path.is_file()
+}
+"""The files of the page and of the features' parts of it, by their addresses."""
+
 VENDOR = WEB / "vendor"
+GENERATED = {"index.html", "gallery.html"}
+"""They also name the files of features."""
 
 LOADED = re.compile(r'(?:src|href)="(files/[^"]+)"')
 """What the index names in the folder that never changes."""
@@ -47,9 +60,9 @@ async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
     types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
     types |= {".mjs": "text/javascript", ".svg": "image/svg+xml"}
     async with small_server(tmp_path) as server:
-        for path, name in zip(FILES, NAMES, strict=True):
+        for name, path in PATHS.items():
             status, headers, body = await get(server, f"/{name}")
-            whole = path.read_bytes() if name != "index.html" else read_pages()["/"].body
+            whole = read_pages()[f"/{name}"].body if name in GENERATED else path.read_bytes()
             assert (status, body) == (200, whole), name
             assert headers["content-type"].split(";")[0] == types.get(path.suffix, "text/plain")
             assert headers["x-content-type-options"] == "nosniff"
@@ -81,11 +94,11 @@ async def test_a_page_that_is_opened_again_asks_for_its_index_alone(tmp_path: Pa
         _, headers, index = await get(server, "/")
         assert headers["cache-control"] == "no-cache"
         loaded = LOADED.findall(index.decode())
-        assert len(loaded) > len(NAMES) / 2
+        assert len(loaded) > len(PATHS) / 2
         for name in loaded:
             status, headers, body = await get(server, f"/{name}")
             assert (status, headers["cache-control"]) == (200, IMMUTABLE), name
-            assert body == (WEB / name.split("/", 2)[2]).read_bytes()
+            assert body == PATHS[name.split("/", 2)[2]].read_bytes()
 
         folder = loaded[0].split("/")[1]
         assert (await get(server, f"/files/{folder[::-1]}/app.js"))[0] == 404
@@ -98,8 +111,12 @@ def test_the_index_names_every_module_that_its_scripts_import() -> None:
         kind: [name.split("/", 2)[2] for name in re.findall(rf'rel="{kind}" href="([^"]+)"', index)]
         for kind in ("modulepreload", "later")
     }
-    scripts = [name for name in ("start.js", "app.js") if f'/{name}"></script>' in index]
-    assert len(scripts) == index.count("<script ")
+    scripts = re.findall(r'<script type="module".* src="files/\w+/([^"]+)"></script>', index)
+    assert (len(scripts), scripts[0], scripts[-1]) == (
+        index.count("<script "),
+        "start.js",
+        "app.js",
+    )
     first = imported(scripts, at_once=True)
     assert sorted(named["modulepreload"]) == sorted(first)
     assert sorted(named["later"]) == sorted(imported(scripts, at_once=False) - first)
@@ -110,13 +127,13 @@ def imported(scripts: list[str], *, at_once: bool) -> set[str]:
     """Return the modules that some import, by a scan of their lines."""
     found, waiting = set(scripts), list(scripts)
     while waiting:
-        path = WEB / waiting.pop()
-        code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        importer = waiting.pop()
+        code = re.sub(r"/\*.*?\*/", "", PATHS[importer].read_text(), flags=re.DOTALL)
         # Vendored modules are one line, and import only each other.
         for named in re.findall(r'(?:from ?|import )"(\.[^"]+)"', code) + (
             [] if at_once else re.findall(r'import\("(\.[^"]+)"\)', code)
         ):
-            name = (path.parent / named).resolve().relative_to(WEB).as_posix()
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(importer), named))
             if name not in found:
                 found.add(name)
                 waiting.append(name)
@@ -149,12 +166,70 @@ async def test_no_other_file_can_be_asked_for(tmp_path: Path, path: str) -> None
 
 def test_every_file_that_is_asked_for_is_there() -> None:
     """Each import and each link names a file of the page; nothing is loaded from another host."""
-    for path in FILES:
+    for name, path in PATHS.items():
         if path.suffix not in {".js", ".html", ".css"} or path.parent == VENDOR:
             continue
 
         for named in ASKED.findall(path.read_text()):
-            assert (path.parent / named).resolve() in FILES, f"{path.name} asks for {named}"
+            asked = posixpath.normpath(posixpath.join(posixpath.dirname(name), named))
+            assert asked in PATHS, f"{name} asks for {named}"
+
+
+def test_only_a_feature_itself_asks_for_its_files() -> None:
+    """The page and the other features do without them."""
+    for name, path in PATHS.items():
+        if path.suffix != ".js" or path.parent == VENDOR:
+            continue
+
+        for asked in imported([name], at_once=False):
+            folders = {WEB, next(folder for folder in FOLDERS if path.is_relative_to(folder))}
+            assert any(PATHS[asked].is_relative_to(each) for each in folders), f"{name}: {asked}"
+
+
+@pytest.mark.parametrize("name", ["app.js", "vendor/preact.mjs", "first.js"])
+def test_two_files_with_one_address_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feature replaces no file of the page, nor one of another feature."""
+    places = {"first": tmp_path / "first", "second": tmp_path / "second"}
+    for file in (places["first"] / "first.js", places["second"] / name):
+        file.parent.mkdir(parents=True)
+        file.touch()
+
+    monkeypatch.setattr(installed, "folders", lambda _: iter(places.items()))
+    with pytest.raises(ValueError, match=f"second has a file that exists already: {name}"):
+        read_pages()
+
+
+def test_a_page_names_the_styles_and_scripts_of_features_before_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have joined when the page is drawn; the gallery also has those that are for it alone."""
+    for name in ("first.js", "first.css", "gallery-first.js", "unnamed.js"):
+        (tmp_path / name).touch()
+
+    monkeypatch.setattr(installed, "folders", lambda _: iter([("first", tmp_path)]))
+    pages = read_pages()
+    named = {
+        name: re.findall(
+            r'(?:src|href)="(?:files/\w+/)?([^"/]*first\.\w+|app\.js|gallery\.js)"></', body
+        )
+        for name, body in ((name, pages[name].body.decode()) for name in ("/", "/gallery.html"))
+    }
+    assert named == {
+        "/": ["first.js", "app.js"],
+        "/gallery.html": ["first.js", "gallery-first.js", "gallery.js"],
+    }
+    for name in named:
+        assert pages[name].body.count(b"first.css") == 1
+        assert b"unnamed.js" not in pages[name].body
+
+
+def test_the_types_of_the_page_know_every_folder() -> None:
+    """The TypeScript compiler finds a module as the server does, below any of the folders."""
+    tests = WEB.parents[3] / "tests" / "browser"
+    options = json.loads((tests / "tsconfig.json").read_text())["compilerOptions"]
+    assert set(FOLDERS) <= {(tests / name).resolve() for name in options["rootDirs"]}
 
 
 def test_nothing_is_written_into_the_page_but_by_the_library_of_views() -> None:
@@ -163,7 +238,7 @@ def test_nothing_is_written_into_the_page_but_by_the_library_of_views() -> None:
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
         r"|setAttribute\(\s*.style|dangerouslySetInnerHTML|javascript:"
     )
-    for path in FILES:
+    for path in PATHS.values():
         if path.suffix == ".js" and path.parent != VENDOR:
             assert not risky.search(path.read_text()), path.name
 
@@ -213,5 +288,5 @@ def test_the_wheel_has_every_file(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         inside = set(packed.namelist())
 
-    missing = {f"hankweave_server/transport/web/{name}" for name in NAMES} - inside
-    assert missing == set()
+    served = {f"hankweave_server/{path.relative_to(SERVER)}" for path in PATHS.values()}
+    assert served - inside == set()

@@ -3,6 +3,7 @@ import { html, render, useEffect, useLayoutEffect, useState } from "./dom.js";
 import { useStore } from "./parts/hooks.js";
 import { Icon } from "./parts/icon.js";
 import { useLater } from "./parts/later.js";
+import { joinLater } from "./places.js";
 import { wearScheme } from "./scheme.js";
 import { session } from "./start.js";
 import { Attention } from "./views/attention.js";
@@ -19,6 +20,7 @@ async function rest() {
     import("./views/slots.js"),
     import("./views/decisions.js"),
     import("./views/dialogs.js"),
+    joinLater(),
   ]);
   return { ...slots, DecisionPlace, Dialogs };
 }

@@ -5,6 +5,7 @@
 import { TABS } from "./session.js";
 import { areNotificationsOn, turnNotifications } from "./views/attention.js";
 import { nowSha, pastOf, stepOf } from "./moments.js";
+import { at } from "./places.js";
 import { schemeOf, turnScheme } from "./scheme.js";
 import { standingOf, titleOfCodon } from "./standing.js";
 
@@ -16,7 +17,9 @@ import { standingOf, titleOfCodon } from "./standing.js";
 
 /** @param {import("./session.js").Session} session @returns {Command[]} */
 export function commandsOf(session) {
-  return [...decisions(session), ...steering(session), ...travels(session), ...views(session)];
+  const own = [...decisions(session), ...steering(session), ...travels(session), ...views(session)];
+  const joined = at("commands");
+  return own.flatMap((each) => [...joined.filter(({ before }) => before === each.id).map(({ of }) => of(session)), each]);
 }
 
 /** @param {import("./session.js").Session} session @param {string} id */
@@ -124,14 +127,6 @@ function steering(/** @type {import("./session.js").Session} */ session) {
     { ...retry, key: "r" },
     { ...before, key: "z" },
     ...(own === null ? [] : commandsOfStep(session, own).map((each) => ({ ...each, id: `${each.id}-selected` }))),
-    {
-      id: "find-break",
-      group: "Run",
-      title: "Find what broke it…",
-      key: "w",
-      why: session.obstacle ?? (store.checkpoints.length > 0 ? null : "There is no checkpoint yet."),
-      run: ask({ kind: "find-break", codon: failed }),
-    },
     {
       id: "next",
       group: "Run",
@@ -264,11 +259,11 @@ function views(/** @type {import("./session.js").Session} */ session) {
     },
     { id: "down", group: "View", title: "Next step", key: "j", run: () => stepBy(session, 1) },
     { id: "up", group: "View", title: "Previous step", key: "k", run: () => stepBy(session, -1) },
-    ...TABS.map((tab, at) => ({
+    ...[...TABS, ...at("tabs").map(({ name }) => name)].map((tab, place) => ({
       id: tab,
       group: "View",
       title: `${tab[0].toUpperCase()}${tab.slice(1)} of the step`,
-      key: `${at + 1}`,
+      key: `${place + 1}`,
       run: show({ tab }),
     })),
     {
@@ -282,13 +277,6 @@ function views(/** @type {import("./session.js").Session} */ session) {
         if (own === undefined) session.look({ tab: "events" });
         focus(own ?? "search");
       },
-    },
-    {
-      id: "text-history",
-      group: "View",
-      title: "Find where a text came from…",
-      key: "o",
-      run: show({ dialog: { kind: "text-history" } }),
     },
     { id: "filter", group: "View", title: "Filter the steps", key: "f", run: () => focus("filter") },
     { id: "cost", group: "View", title: "Cost", key: "$", run: show({ dialog: { kind: "cost" } }) },

@@ -2,8 +2,8 @@
 import { blocksOf } from "./blocks.js";
 import { html, useState } from "./dom.js";
 import { Consequence, Decision } from "./parts/decision.js";
+import { at } from "./places.js";
 import { Store } from "./store.js";
-import { Attempts } from "./views/attempts.js";
 import { Banners } from "./views/banners.js";
 import { Consequences, Exceptions } from "./views/consequences.js";
 import { FilesOfStep } from "./views/files-of-step.js";
@@ -14,7 +14,7 @@ import { Block } from "./views/step/block.js";
 import { Steps } from "./views/steps.js";
 
 const OPENED = Date.now();
-const MINUTE = 60_000;
+export const MINUTE = 60_000;
 const ago = (/** @type {number} */ minutes) => new Date(OPENED - minutes * MINUTE).toISOString();
 const never = () => new Promise(() => undefined);
 const nothing = () => undefined;
@@ -62,7 +62,7 @@ const question = (/** @type {object} */ fields = {}) => {
   const asked = { requestId: "q", codonId: "check", toolName: "Edit", toolInput: EDIT, reason: "No rule covers it.", expiresAt: ago(-14), suggestion: "Edit(src/**)", ...fields };
   return { codons: [...DONE, RUNS], permissions: new Map([["q", asked]]) };
 };
-const CHECKPOINT = { sha: "6dc2daae", kind: "tool", runId: "r1", codonId: "review#1", codonState: "running", seq: 40, timestamp: ago(25), summary: "Edit src/records.py +2 −1" };
+export const CHECKPOINT = { sha: "6dc2daae", kind: "tool", runId: "r1", codonId: "review#1", codonState: "running", seq: 40, timestamp: ago(25), summary: "Edit src/records.py +2 −1" };
 
 /**
  * A session as far as views look at it.
@@ -70,7 +70,7 @@ const CHECKPOINT = { sha: "6dc2daae", kind: "tool", runId: "r1", codonId: "revie
  *   `codons`: of its newest run; other fields are those of its store
  * @returns {any}
  */
-function sessionOf({ codons = [...DONE, RUNS], status = "running", past = [], explorations = [], looks = {}, answers = {}, obstacle = null, ...fields } = {}) {
+export function sessionOf({ codons = [...DONE, RUNS], status = "running", past = [], explorations = [], looks = {}, answers = {}, obstacle = null, ...fields } = {}) {
   const ask = (/** @type {string} */ type) => (type in answers ? Promise.resolve(answers[type]) : never());
   const store = new Store(/** @type {any} */ (ask));
   const state = { ...store.state, runs: [{ runId: "r1", status, codons }, ...past], currentRunId: "r1", executionPlan: PLAN, explorations };
@@ -109,9 +109,6 @@ const lost = (/** @type {string} */ phase) => ({ connection: { phase, mode: "rea
 const work = (/** @type {number | null} */ total) => ({
   progress: new Map([["o", { operationId: "o", commandId: "c", operation: "restore", phase: "writing", done: 1_200, total, unit: "files", ended: false }]]),
 });
-const searching = (/** @type {object | null} */ ended) => ({
-  searches: [{ bisectId: "b", command: "pytest -q tests/test_rows.py", seq: 50, tried: [{}, {}, {}], ended, isSeen: false }],
-});
 
 /** @type {Record<string, Parameters<typeof sessionOf>[0]>} */
 const NOTICES = {
@@ -130,8 +127,6 @@ const NOTICES = {
   "a rollback": { rollback: { step: 2, of: 4, message: "Rolling back through Check every row" } },
   "long work, with its end in sight": work(4_800),
   "long work, without": work(null),
-  "a search for a failure": searching(null),
-  "a search that has ended": searching({ checkpointSha: CHECKPOINT.sha, codonId: "review#1", summary: CHECKPOINT.summary, suspects: [CHECKPOINT.sha] }),
 };
 
 // --- going back -----------------------------------------------------------------------------------
@@ -194,22 +189,11 @@ const TALK = [
   call(30, "Bash", { command: "sleep 60" }),
 ];
 
-const VARIANTS = ["strip the blanks", "drop the rows", "ask a person", "by another model", "too dear"];
-const ATTEMPTS = VARIANTS.map((name, at) => ({
-  attemptId: `e-${at + 1}`,
-  variant: { name },
-  status: ["completed", "completed", "failed", "running", "discarded"][at],
-  cost: 0.12 * (at + 1),
-  ...(at < 2 ? { score: 41 - at, durationMs: MINUTE * (at + 2), files: 2, added: 14, removed: 3, checkpointSha: `e${at}` } : {}),
-}));
-const DIFF = {
+export const DIFF = {
   from: "a", to: "b",
   stats: { files: 2, added: 14, removed: 3 },
   files: [{ path: "src/records.py", status: "modified", added: 12, removed: 3 }, { path: "out/check.json", status: "created", added: 2, removed: 0 }],
 };
-const explored = { explorations: [{ explorationId: "e", codonId: "check", score: "wc -l", attempts: ATTEMPTS, judgement: { error: "No model answered." } }] };
-const COMPARED = { "exploration.compare": DIFF, "checkpoint.diff": DIFF };
-
 /** @param {{scheme: string}} props */
 export function Views({ scheme }) {
   const [opened, open] = useState(/** @type {string | null} */ (null));
@@ -247,7 +231,7 @@ export function Views({ scheme }) {
       const session = sessionOf(how);
       return html`<${FilesOfStep} session=${session} looks=${session.looks} />`;
     }))}
-    ${sample("Attempts", html`<${Attempts} session=${sessionOf({ ...explored, answers: COMPARED })} codonId="check" />`)}
+    ${at("samples").map(([title, draw]) => sample(title, draw()))}
     ${sample("Block", html`<div class="blocks">
       ${blocks.map((block) => html`<${Block} key=${block.key} session=${going} block=${block} runs=${true} isFound=${block.kind === "folded"} isLast=${block === blocks.at(-1)} />`)}
       ${blocksOf([call(40, "Bash", { command: "never answered" })]).map((block) => html`<${Block} key="lost" session=${going} block=${block} runs=${false} isFound=${false} isLast=${false} />`)}

@@ -4,8 +4,8 @@ import { Store } from "./store.js";
 
 const NOTE_STAYS = 12_000;
 
-/** The tabs of a step. */
-export const TABS = ["transcript", "changes", "files", "checkpoints", "events", "attempts"];
+/** The tabs of a step; features have others. */
+export const TABS = ["transcript", "changes", "files", "checkpoints", "events"];
 
 // Of links that were made before there were steps to look at.
 /** @type {Record<string, Partial<Looks>>} */
@@ -18,6 +18,7 @@ const VIEWS = {
 const OWN = ["view", "step", "tab", "checkpoint", "path", "at", "compare", "event"];
 const NOW = "now";
 const SHA = /^[0-9a-f]{4,40}$/;
+const TAB = /^[a-z]+$/; // One that is not there is shown as the transcript.
 const SEQ = /^[1-9]\d{0,14}$/;
 
 /**
@@ -198,7 +199,7 @@ export function looksOf(wanted) {
     dialog: null,
     ...(isMoment && path !== null ? { tab: "files" } : {}),
     ...VIEWS[view ?? ""],
-    ...(tab !== null && TABS.includes(tab) ? { tab } : {}),
+    ...(tab !== null && TAB.test(tab) ? { tab } : {}),
     index: isIndex(wanted),
     step: step || null,
     moment: momentOf(isMoment ? sha : null, path, at),

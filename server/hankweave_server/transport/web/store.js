@@ -4,29 +4,19 @@
  * What is kept is bounded: the state, and slim records of checkpoints. Everything else is asked of the
  * server when somebody looks at it.
  */
+import { at } from "./places.js";
 import { asState, emptyState, fold } from "./state.js";
 
 const ERRORS_KEPT = 50;
 const PAGE = 1_000;
-const SEARCHES_KEPT = 8;
-const SEARCHES = ["bisect.started", "bisect.ended"];
 // They change the work tree.
 const CHANGES = new Set(["file.updated", "files.changed", "checkpoint.rollback", "rollback.completed"]);
-
-/**
- * A search for the first checkpoint at which a command fails, whoever has begun it.
- * @typedef {{bisectId: string, command: string, seq: number, tried: any[], ended: any, isSeen: boolean}} Search
- *   `tried`: the results that were heard; `ended`: the event of its end, or null; `isSeen`: whether
- *   its result was looked at here
- */
 
 export class Store {
   /** @type {Set<() => void>} */
   listeners = new Set();
   /** @type {Set<(event: any) => void>} told of each event of the journal, when it happens */
   hearers = new Set();
-  /** @type {Search[]} oldest first */
-  searches = [];
   isScheduled = false;
   version = 0;
   /** @type {import("./client.js").Connection} */
@@ -58,6 +48,7 @@ export class Store {
   /** @type {Map<string, any>} long work that goes on, by its id */
   progress = new Map();
   isIdle = false;
+  startedAt = ""; // When the server was.
   lastSeq = 0;
   /** @type {Map<string, any>} */
   retries = new Map();
@@ -115,8 +106,7 @@ export class Store {
     const early = this.early.splice(0);
     for (const event of early) this.#apply(event, event.seq > (state.lastEventSeq ?? 0));
     this.changed();
-    // The rest of the page does not depend on the searches.
-    await Promise.all([this.#loadCheckpoints(), this.#loadSearches(status.startedAt).catch(() => undefined)]);
+    await this.#loadCheckpoints();
   }
 
   /** What only the server can compute: the forecast changes with each codon that ends. */
@@ -164,7 +154,9 @@ export class Store {
   }
 
   /** @param {any} event */
-  #fact({ type, data, seq, timestamp }) {
+  #fact(event) {
+    const { type, data, seq, timestamp } = event;
+    for (const hear of at("facts")) hear(this, event);
     if (CHANGES.has(type)) this.filesVersion += 1;
     switch (type) {
       case "permission.requested":
@@ -210,20 +202,6 @@ export class Store {
         this.rollback = null;
         this.#error(seq, timestamp, data.message);
         break;
-      case "bisect.started":
-        this.#addSearch(data, seq);
-        break;
-      case "bisect.progress":
-        this.changeSearch(data.bisectId, ({ tried }) => ({ tried: [...tried, data] }));
-        break;
-      case "bisect.ended":
-        this.changeSearch(data.bisectId, () => ({ ended: data }));
-        break;
-      case "server.started": // A search ends with its server, and nothing tells of that.
-        for (const { bisectId, ended } of this.searches) {
-          if (ended === null) this.changeSearch(bisectId, () => ({ ended: { bisectId, message: "Its server has ended." } }));
-        }
-        break;
       case "store.progress":
         if (data.ended) this.progress.delete(data.operationId);
         else this.progress.set(data.operationId, data);
@@ -258,43 +236,13 @@ export class Store {
       ? (this.rollback ?? { step: 0, of: 1, message: "Rolling back" })
       : null;
     this.isIdle = status.activeCodonId === null;
+    this.startedAt = status.startedAt;
     this.#figures(status);
   }
 
   /** @param {any} status */
   #figures({ totalCost = null, budgetUsd = null, hankName = null, forecast = null }) {
     this.figures = { totalCost, budgetUsd, hankName, forecast };
-  }
-
-  // --- searches for a failure -------------------------------------------------------------------
-
-  /** Those that this server began before the page was opened, and that have not ended. @param {string} since */
-  async #loadSearches(since) {
-    const { execution } = this;
-    const { events = [] } = await this.ask("events.query", { types: SEARCHES, since, newestFirst: true, limit: SEARCHES_KEPT });
-    if (execution !== this.execution) return; // Another one meanwhile.
-
-    /** @type {any[]} */
-    const told = events;
-    const ended = new Set(told.filter(({ type }) => type === "bisect.ended").map(({ data }) => data.bisectId));
-    for (const { type, data, seq } of told) {
-      if (type === "bisect.started" && !ended.has(data.bisectId)) this.#addSearch(data, seq);
-    }
-    this.changed();
-  }
-
-  /** @param {{bisectId: string, command: string}} begun @param {number} seq */
-  #addSearch({ bisectId, command }, seq) {
-    if (this.searches.some((each) => each.bisectId === bisectId)) return;
-
-    const added = { bisectId, command, seq, tried: [], ended: null, isSeen: false };
-    this.searches = [...this.searches, added].sort((a, b) => a.seq - b.seq).slice(-SEARCHES_KEPT);
-  }
-
-  /** @param {string} id @param {(search: Search) => Partial<Search>} change */
-  changeSearch(id, change) {
-    this.searches = this.searches.map((each) => (each.bisectId === id ? { ...each, ...change(each) } : each));
-    this.changed();
   }
 
   // --- checkpoints ------------------------------------------------------------------------------

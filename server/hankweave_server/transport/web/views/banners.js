@@ -7,10 +7,10 @@ import { Button, Delta, Since } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { Lines } from "../parts/lines.js";
+import { at } from "../places.js";
 import { sentence } from "../progress.js";
 import { moreOfReason, reasonOf, standingOf, titleOfCodon, unanswered } from "../standing.js";
 import { useCall } from "./call.js";
-import { SearchNotice } from "./find-break.js";
 import { Past } from "./past.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -63,7 +63,7 @@ export function Banners({ session }) {
             ></progress> <span>${visible(sentence(each))}</span>
           </p>`,
     )}
-    ${store.searches.filter((each) => !each.isSeen).map((each) => html`<${SearchNotice} key=${each.bisectId} session=${session} search=${each} />`)}
+    ${at("notices").map((Joined) => html`<${Joined} session=${session} />`)}
     ${active?.wait && html`<${Limit} session=${session} active=${active} />`}
     ${asked !== null && html`
       <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`}
@@ -126,7 +126,7 @@ function Failure({ session, failed }) {
     </p>
     <span class="ways">
       ${command("show", "Show")}
-      ${failed.failureReason?.type === "check-failed" && command("find-break", "Find what broke it")}
+      ${at("remedies").filter(({ isFor }) => isFor(failed)).map(({ id, words }) => command(id, words))}
       ${command("before", "Back to before it")}
       ${command("retry", "Retry", "primary")}
     </span>

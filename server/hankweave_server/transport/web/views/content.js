@@ -4,7 +4,7 @@ import { bytes, unmasked, visible } from "../format.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
 import { LARGEST, Picture, formatOf } from "../parts/picture.js";
-import { WhoWrote } from "./who-wrote.js";
+import { at } from "../places.js";
 
 const PART = 200_000; // Bytes of a text that are shown at a time.
 const PIECE = 524_288; // Bytes of a picture that are asked for at once: the most of an answer.
@@ -34,7 +34,7 @@ export function Content({ session, sha, path }) {
       text === null
         ? html`<${Bytes} path=${path} first=${first.data} ask=${ask} />`
         : html`<div class="written">
-            <${WhoWrote} session=${session} sha=${sha} path=${path} />
+            ${at("margins").map((Margin) => html`<${Margin} session=${session} sha=${sha} path=${path} />`)}
             <pre tabindex="0" aria-label=${`Content of ${visible(path)}`}>${unmasked(text)}</pre>
           </div>`
     }

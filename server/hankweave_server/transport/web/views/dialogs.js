@@ -4,23 +4,25 @@ import { brief, visible } from "../format.js";
 import { titleOf } from "../kinds.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useOpen } from "../parts/hooks.js";
+import { at } from "../places.js";
 import { titleOfCodon } from "../standing.js";
 import { CostView } from "./cost.js";
 import { DECISIONS } from "./decisions.js";
 import { EventDialog } from "./event-dialog.js";
-import { FindBreak } from "./find-break.js";
 import { HelpDialog } from "./keys.js";
 import { quoted } from "./new-run.js";
 import { Palette } from "./palette.js";
 import { StateDialog } from "./state-dialog.js";
 import { PromptDialog } from "./step/prompt.js";
-import { TextHistory } from "./text-history.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
 export function Dialogs({ session, dialog }) {
   if (dialog === null || DECISIONS.includes(dialog.kind)) return null;
 
   const close = () => session.look({ dialog: null });
+  const joined = at("dialogs").find(({ kind }) => kind === dialog.kind);
+  if (joined !== undefined) return html`<${joined.view} ...${dialog} session=${session} onClose=${close} />`;
+
   switch (dialog.kind) {
     case "event":
       return html`
@@ -42,16 +44,10 @@ export function Dialogs({ session, dialog }) {
       return html`<${Dialog} title="Cost" onClose=${close} wide=${true}>
         <${CostView} session=${session} />
       <//>`;
-    case "find-break":
-      return html`<${FindBreak} session=${session} codon=${dialog.codon} onClose=${close} />`;
-    case "text-history":
-      return html`<${TextHistory} session=${session} onClose=${close} />`;
     case "deny":
       return html`<${DenyDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
     case "always":
       return html`<${AlwaysDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
-    case "discard":
-      return html`<${DiscardDialog} session=${session} ...${dialog} onClose=${close} />`;
     case "branch":
       return html`<${BranchDialog} session=${session} sha=${dialog.sha} onClose=${close} />`;
     case "pin":
@@ -70,7 +66,7 @@ export function Dialogs({ session, dialog }) {
 }
 
 /** A form that sends one command; it stays open, and says why, where that is refused. */
-function Form({ session, type, data, verb, onDone, onClose, children }) {
+export function Form({ session, type, data, verb, onDone, onClose, children }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const [guard] = useState(session.guard); // Of when it was opened: that is what was looked at.
@@ -181,23 +177,6 @@ function AlwaysDialog({ session, asked, onClose }) {
       <label>
         Rule <input autofocus required maxlength="2000" placeholder="Write(out/**)" value=${rule} onInput=${(event) => setRule(event.target.value)} />
       </label>
-    <//>
-  <//>`;
-}
-
-function DiscardDialog({ session, exploration: { explorationId }, attempt: { attemptId, checkpointSha }, onClose }) {
-  return html`<${Dialog} title=${`Discard attempt ${visible(attemptId)}`} onClose=${onClose}>
-    <${Form}
-      session=${session}
-      type="exploration.discard"
-      verb="Discard it"
-      onClose=${onClose}
-      onDone=${() => session.look({ dialog: null, note: `Attempt ${attemptId} is discarded.` })}
-      data=${() => ({ explorationId, attemptId })}
-    >
-      <p>
-        Its agent is stopped if it still runs, and its execution is removed from the disk. ${checkpointSha ? "Its result stays in the history of this one until that is pruned." : "It has left no result yet."}
-      </p>
     <//>
   <//>`;
 }

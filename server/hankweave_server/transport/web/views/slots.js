@@ -1,7 +1,7 @@
 /** What stands at the places of the frame: time, the step, and its files. */
 import { html } from "../dom.js";
 import { pastOf, stepOf } from "../moments.js";
-import { Attempts, AttemptsLink } from "./attempts.js";
+import { at } from "../places.js";
 import { Comparison } from "./compare.js";
 import { DecisionPlace } from "./decisions.js";
 import { FilesOfStep } from "./files-of-step.js";
@@ -10,8 +10,7 @@ import { ChangesThen, FilesThen } from "./step/then.js";
 
 export { Axis } from "./axis.js";
 
-const NOW = { attempts: Attempts };
-const THEN = { ...NOW, changes: ChangesThen, files: FilesThen };
+const THEN = { changes: ChangesThen, files: FilesThen };
 
 /** @typedef {{session: import("../session.js").Session, looks: import("../session.js").Looks}} Slot */
 
@@ -27,7 +26,7 @@ export function Middle({ session, looks }) {
     codonId=${stepOf(store, looks)}
     runId=${past?.codonId ? past.runId : undefined}
     past=${past}
-    over=${past === null ? NOW : THEN}
+    over=${past === null ? undefined : THEN}
   />`;
 }
 
@@ -37,5 +36,5 @@ export function Aside({ session, looks }) {
 
   return html`<${DecisionPlace} session=${session} looks=${looks} />
     <${FilesOfStep} session=${session} looks=${looks} />
-    <${AttemptsLink} session=${session} />`;
+    ${at("asides").map((Joined) => html`<${Joined} session=${session} />`)}`;
 }

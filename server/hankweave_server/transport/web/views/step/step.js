@@ -5,6 +5,7 @@ import { count, dollars, plural, visible } from "../../format.js";
 import { At, Empty } from "../../parts/basics.js";
 import { useAnswer } from "../../parts/hooks.js";
 import { Tabs } from "../../parts/tabs.js";
+import { at } from "../../places.js";
 import { TABS } from "../../session.js";
 import { costOf, isActive as isActiveCodon, thread } from "../../state.js";
 import { rangeOf } from "../../transcript.js";
@@ -33,8 +34,11 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
   const then = past === null ? undefined : tries.findLast(({ codon }) => Date.parse(codon.startTime) <= (past.time ?? 0));
   const attempt = tries.find(({ codon }) => codon.startTime === chosen) ?? then ?? tries.at(-1);
   const entry = store.state.executionPlan.find((/** @type {any} */ each) => each.codonId === codonId);
-  const explored = store.state.explorations.findLast((/** @type {any} */ each) => each.codonId === codonId);
-  const tabs = TABS.filter((each) => each !== "attempts" || explored !== undefined);
+  const joined = at("tabs").flatMap((each) => {
+    const counted = each.countOf(store.state, codonId);
+    return counted === null ? [] : [{ ...each, counted }];
+  });
+  const tabs = [...TABS, ...joined.map(({ name }) => name)];
   const tab = tabs.includes(looks.tab) ? looks.tab : "transcript";
   const isActive = attempt !== undefined && isActiveCodon(attempt.codon);
   const records = attempt ? checkpointsOf(store, attempt) : [];
@@ -49,8 +53,9 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
     files: "Files",
     checkpoints: numbered("Checkpoints", records.length),
     events: "Events",
-    attempts: numbered("Attempts", explored?.attempts.length),
+    ...Object.fromEntries(joined.map(({ name, title, counted }) => [name, numbered(title, counted)])),
   };
+  const own = over[tab] ?? joined.find(({ name }) => name === tab)?.view;
   const key = `${codonId} ${attempt?.run.runId} ${attempt?.codon.startTime}`;
   return html`<div class="step-view">
     <${Head} session=${session} entry=${entry} codonId=${codonId} attempt=${attempt} tries=${tries} choose=${choose} title=${past === null ? "The whole run" : "Between the steps"} />
@@ -63,7 +68,7 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
       tabs=${tabs.map((each) => [each, titles[each]])}
     />
     <div id="of-step" class=${`panel tab-${tab}`} role="tabpanel" aria-labelledby=${`of-${tab}`}>
-      ${over[tab] ? html`<${over[tab]} session=${session} looks=${looks} bounds=${bounds} codonId=${codonId} />` : shownIn(tab, { past, isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
+      ${own ? html`<${own} session=${session} looks=${looks} bounds=${bounds} codonId=${codonId} />` : shownIn(tab, { past, isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
     </div>
   </div>`;
 }

@@ -1,12 +1,13 @@
 /** The search for the call that broke something: a command, its results one by one, and the way back. */
 import { html, useEffect, useState } from "../dom.js";
 import { brief, plural, visible } from "../format.js";
-import { Act, Button } from "../parts/basics.js";
+import { Act } from "../parts/basics.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
-import { Icon } from "../parts/icon.js";
+import { changeSearch, searchesOf } from "../searches.js";
 import { standingOf, titleOfCodon } from "../standing.js";
 import { Changes } from "./changes.js";
+import { stopSearch } from "./search-notices.js";
 import { detailOf, showCall } from "./who-wrote.js";
 
 const WORDS = { passes: "passes", fails: "fails", skipped: "cannot be judged" };
@@ -24,12 +25,13 @@ export function FindBreak({ session, codon, onClose }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [own, setOwn] = useState(/** @type {string | null} */ (null));
   const [isAsked, setAsked] = useState(false);
+  const searches = searchesOf(store);
   // Until one is begun here, the newest: another client may have begun it, or a check of a step.
-  const shown = (own === null ? store.searches.at(-1) : store.searches.find((each) => each.bisectId === own)) ?? null;
+  const shown = (own === null ? searches.at(-1) : searches.find((each) => each.bisectId === own)) ?? null;
   const { bisectId = null, tried = [], ended = null } = shown ?? {};
   const isRunning = isAsked || (ended === null && (own !== null || shown !== null));
   useEffect(() => {
-    if (bisectId !== null && ended !== null) store.changeSearch(bisectId, () => ({ isSeen: true }));
+    if (bisectId !== null && ended !== null) changeSearch(store, bisectId, () => ({ isSeen: true }));
   }, [bisectId, ended]);
   const start = async (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -67,45 +69,12 @@ export function FindBreak({ session, codon, onClose }) {
       ${!isAsked && ended !== null && html`<${Result} key=${ended.bisectId} session=${session} ended=${ended} />`}
       <footer>
         ${isRunning
-          ? html`<${Act} session=${session} onClick=${() => stop(session)}>Stop<//>`
+          ? html`<${Act} session=${session} onClick=${() => stopSearch(session)}>Stop<//>`
           : html`<button type="button" onClick=${onClose}>Close</button>`}
         <button type="submit" class="main" disabled=${isRunning} aria-disabled=${session.obstacle !== null}>${isRunning ? "Searching …" : "Find it"}</button>
       </footer>
     </form>
   <//>`;
-}
-
-const stop = (/** @type {import("../session.js").Session} */ session) => session.act("The search was stopped.", "bisect.stop");
-
-/**
- * A search, begun by any client or by a check of a step: how far it is, or what it has found.
- * @param {{session: import("../session.js").Session, search: import("../store.js").Search}} props
- */
-export function SearchNotice({ session, search }) {
-  const { bisectId, command, tried, ended } = search;
-  const show = () => session.look({ dialog: { kind: "find-break", codon: standingOf(session.store).failed } });
-  const dismiss = () => session.store.changeSearch(bisectId, () => ({ isSeen: true }));
-  return html`<section class=${`banner ${ended === null ? "r-accent" : "r-plain"}`} aria-label=${`Search for the first failure of ${visible(command)}`}>
-    <${Icon} name="search" />
-    <p role="status">
-      ${ended === null
-        ? html`Searching for the first failure of <code>${visible(command)}</code>: ${plural(tried.length, "run")} so far.`
-        : html`The search for the first failure of <code>${visible(command)}</code> has ended. ${visible(outcomeOf(session.store.state, ended))}`}
-    </p>
-    <span class="ways">
-      <${Button} onClick=${show}>Show the search<//>
-      ${ended === null
-        ? html`<${Act} session=${session} onClick=${() => stop(session)}>Stop the search<//>`
-        : html`<${Button} onClick=${dismiss}>Dismiss<//>`}
-    </span>
-  </section>`;
-}
-
-/** The end of a search in a sentence. @param {any} state @param {any} ended */
-function outcomeOf(state, { message, checkpointSha: sha, codonId, summary, suspects = [] }) {
-  if (message) return message;
-  if (!sha) return `It is one of ${plural(suspects.length, "checkpoint")}.`;
-  return `It first failed after ${summary ?? brief(sha)}${codonId ? ` in ${titleOfCodon(state, codonId)}` : ""}.`;
 }
 
 /** What was found: the call, its change, and what can be done about it. */
