@@ -4,7 +4,7 @@
  * PICTURES=FOLDER only those of the documents are (`scripts/pictures --page`).
  */
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { isAccessible, launch, open } from "./browser.mjs";
@@ -143,7 +143,8 @@ describe("after a failure", () => {
   view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"), { repeats: true });
 });
 
-describe("after an exploration", () => {
+const FEATURE = new URL("../../server/hankweave_server/features/exploration", import.meta.url);
+describe("after an exploration", { skip: !existsSync(FEATURE) }, () => {
   before(() => run.explore());
   const attempts = "&step=check&tab=attempts";
   view("the attempts", attempts, text("strip the blanks"));

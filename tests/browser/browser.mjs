@@ -81,3 +81,10 @@ export const ended = (page) =>
 
 /** The address of a page: its own word, as the browser reports a changed fragment later. @param {import("playwright-core").Page} page */
 export const addressOf = (page) => page.evaluate(() => location.href);
+
+/** Whether all of an element is in view. @param {import("playwright-core").Locator} locator */
+export const isWithin = (locator) =>
+  locator.evaluate((each) => {
+    const { top, bottom, left, right } = each.getBoundingClientRect();
+    return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+  });

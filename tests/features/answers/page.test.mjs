@@ -4,9 +4,9 @@ import { once } from "node:events";
 import { existsSync, watch, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { isAccessible, launch, open } from "./browser.mjs";
-import { Daemon, codon, says, writes } from "./daemon.mjs";
-import { Hand } from "./hand.mjs";
+import { isAccessible, launch, open } from "../../browser/browser.mjs";
+import { Daemon, codon, says, writes } from "../../browser/daemon.mjs";
+import { Hand } from "../../browser/hand.mjs";
 
 const GOOD = "rows = 1707\nname = 'orders'\n";
 const BROKEN = "rows = 1632\nname = 'orders'\n";
