@@ -7,7 +7,7 @@ their examples.
 Modules, in reading order:
 
 - `shapes`: the base classes of all values; typed unions and their registry
-- `ids`, `instants`, `errors`: ids and names, timestamps, error codes
+- `ids`, `instants`, `errors`, `hints`: ids and names, timestamps, error codes, hints of refusals
 - `hank`, `sentinels`: hank.json and the configuration of sentinels
 - `records`: lock, metadata, checkpoints, reports, intents
 - `state`, `transitions`: state.json, and the changes that it is the fold of

@@ -2,6 +2,7 @@
 
 On the command line, hints name commands, and no messages of the wire. On the wire, they name
 fields, which every client has, and no options of the command line, except in a whole command.
+A hint that reads differently in each place is a member of `Hint`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import hankweave_server
 from hankweave_protocol import commands
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
+from hankweave_protocol.hints import Hint
 from hankweave_server.cli.app import PLACES, cli
-from hankweave_server.local.hints import for_a_person
+from hankweave_server.local.hints import WORDS, terminal_hint
 from support.documented_commands import calls, fault
 
 SERVER = Path(hankweave_server.__file__).parent
@@ -41,8 +43,8 @@ WIRE = re.compile(
 )
 
 
-def hints_in(path: Path) -> list[str]:
-    """Return every text that is given as a hint in a module."""
+def texts_of_hints(path: Path) -> list[str]:
+    """Return the texts that a module gives as hints, without those of `Hint`."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.keyword) and node.arg == "hint":
@@ -56,52 +58,35 @@ def hints_in(path: Path) -> list[str]:
     return found
 
 
-def all_hints() -> list[str]:
-    return [
-        hint for room in ROOMS for path in (SERVER / room).rglob("*.py") for hint in hints_in(path)
-    ]
+def test_every_hint_that_names_the_wire_is_declared() -> None:
+    """A hint outside of `Hint` reads the same for every client."""
+    hints = [hint for path in SERVER.rglob("*.py") for hint in texts_of_hints(path)]
+    assert len(hints) > 200
+    assert [hint for hint in hints if WIRE.search(hint)] == []
 
 
-def test_no_hint_on_the_command_line_has_a_wire_name() -> None:
-    """Every hint in the server's source is checked; some of them have a wire name there."""
-    hints = all_hints()
-    assert any(WIRE.search(hint) for hint in hints), "the search finds nothing any more"
-    assert [hint for hint in hints if WIRE.search(for_a_person(hint) or "")] == []
+@pytest.mark.parametrize("hint", Hint)
+def test_a_hint_that_names_the_wire_has_words_for_the_terminal(hint: Hint) -> None:
+    assert hint != WORDS[hint]
+    assert not WIRE.search(WORDS[hint])
+    assert terminal_hint(hint) == WORDS[hint]
 
 
-def test_the_commands_in_hints_exist() -> None:
-    """The commands in hints exist with their options."""
-    for hint in all_hints():
-        for line in re.findall(r"`hankweave ([^`]+)`", for_a_person(hint) or ""):
-            verb, *words = shlex.split(line)
-            assert verb in PLACES, line
-            command = cli.get_command(click.Context(cli), verb)
-            assert command is not None
-            known = {opt for parameter in command.params for opt in parameter.opts}
-            assert {word for word in words if word.startswith("-")} <= known, line
+@pytest.mark.parametrize("hint", Hint)
+def test_the_commands_for_a_hint_exist(hint: Hint) -> None:
+    """The commands for hints exist with their options."""
+    for line in re.findall(r"`hankweave ([^`]+)`", WORDS[hint]):
+        verb, *words = shlex.split(line)
+        assert verb in PLACES, line
+        command = cli.get_command(click.Context(cli), verb)
+        assert command is not None
+        known = {opt for parameter in command.params for opt in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, line
 
 
-@pytest.mark.parametrize(
-    ("wire", "words"),
-    [
-        (
-            "Wait for codon.completed, or send codon.skip or codon.forceStop first.",
-            "Wait until the codon has ended, or run `hankweave skip` or `hankweave stop` first.",
-        ),
-        ("checkpoint.list lists them all.", "`hankweave checkpoints` lists them all."),
-        (
-            "Search again with other checkpoints as `good` and `bad`.",
-            "Search again with other checkpoints with --good and --bad.",
-        ),
-        (
-            "Roll back again, or restart the server to complete it.",
-            "Roll back again, or complete it with `hankweave stop --server`, then `hankweave run`.",
-        ),
-        ("Choose another path.", "Choose another path."),
-    ],
-)
-def test_a_hint_is_put_into_commands(wire: str, words: str) -> None:
-    assert for_a_person(wire) == words
+def test_any_other_hint_reads_the_same() -> None:
+    assert terminal_hint("Choose another path.") == "Choose another path."
+    assert terminal_hint(None) is None
 
 
 def shown(node: ast.AST) -> str:
@@ -119,6 +104,8 @@ def shown(node: ast.AST) -> str:
             return f"{shown(one)} {shown(other)}"
         case ast.Call(func=ast.Name(id="command" | "command_line"), args=[words, *_]):
             return f"`hankweave {shown(words)} -e X`"
+        case ast.Attribute(value=ast.Name(id="Hint"), attr=name):
+            return WORDS[Hint[name]]
         case ast.Call(func=ast.Name(id="start_line")):
             return "hankweave run -e X"
         case _:
@@ -128,9 +115,7 @@ def shown(node: ast.AST) -> str:
 def whole_hints_in(path: Path) -> list[str]:
     nodes = ast.walk(ast.parse(path.read_text()))
     return [
-        for_a_person(shown(node.value)) or ""
-        for node in nodes
-        if isinstance(node, ast.keyword) and node.arg == "hint"
+        shown(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg == "hint"
     ]
 
 
@@ -196,6 +181,6 @@ def test_a_hint_about_a_start_is_a_command() -> None:
 
 def test_a_start_names_the_execution_even_if_it_is_the_usual_one(tmp_path: Path) -> None:
     """Without the option, `hankweave run` may begin a new execution."""
-    hint = for_a_person("Roll back again, or restart the server to complete it.", tmp_path)
+    hint = terminal_hint(Hint.ROLLBACK_IS_INCOMPLETE, tmp_path)
     assert hint is not None
     assert hint.endswith(f"then `hankweave run -e {tmp_path}`.")

@@ -19,8 +19,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
-from hankweave_server.execution.rollback.warnings import CONVERSATION
-from hankweave_server.local.hints import with_commands
+from hankweave_server.cli.output.rollback_report import CONVERSATION
 from support.command_line import Done, agreed, hankweave
 from support.running_server import (
     RunningServer,
@@ -154,7 +153,7 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
             "       a.txt  3 bytes",
             "  −  1 file went away",
             "       d/b.txt  3 bytes",
-            f"  note: {with_commands(CONVERSATION)}",
+            f"  note: {CONVERSATION}",
             "",
         ]
         assert "(6 bytes): `hankweave undo` takes it back." in done.stdout

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hankweave_protocol.commands import CommandData, RollbackToCheckpoint
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import AgentToolsGranted, Mode
 
@@ -69,7 +70,7 @@ def _refuse_wide(command: RollbackToCheckpoint) -> None:
             ErrorCode.INSUFFICIENT_PERMISSIONS,
             "An agent may roll back named paths only, and nothing that people changed.",
             path="$.data",
-            hint="Send paths, keepEdits: true and onRunning: pause, and nothing else.",
+            hint=Hint.AGENT_ROLLBACK,
         )
 
 

@@ -142,7 +142,7 @@ class Dispatch:
                 ErrorCode.STALE_RUN,
                 f"The current run is {current or 'none'}, not {expected}.",
                 path="$.data.expectedRunId",
-                hint="Check the current state, then send the command again.",
+                hint="Check the current state, then try again.",
             )
 
 
@@ -150,5 +150,5 @@ def _no_room() -> Refused:
     return Refused(
         ErrorCode.INSUFFICIENT_SPACE,
         "The disk is full.",
-        hint="Free some space, and send the command again after server.recovered.",
+        hint="Free some space, and try again when the server has recovered.",
     )

@@ -84,7 +84,7 @@ class Executions:
                 ErrorCode.INVALID_COMMAND,
                 "No server of an execution is there.",
                 path="$.data.executionPath",
-                hint="Start one with `hankweave run -e PATH`; `executions.list` has the paths.",
+                hint="Start one with `hankweave run -e PATH`; `hankweave ls` lists the paths.",
             )
 
         return found

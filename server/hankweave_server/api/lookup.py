@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import anyio.to_thread
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import State
@@ -71,7 +72,7 @@ def no_such_path(text: str, where: str, *, at: str) -> Refused:
         ErrorCode.INVALID_PATH,
         f"There is no {text!r} {where}.",
         path=at,
-        hint="replay.view lists the files of a checkpoint.",
+        hint=Hint.FILES_OF_CHECKPOINT,
     )
 
 
@@ -131,7 +132,7 @@ def faults_refused() -> Iterator[None]:
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
             f"Checkpoint {error.name[:12]} was pruned.",
-            hint="checkpoint.list lists those that remain.",
+            hint=Hint.CHECKPOINTS,
         ) from None
     except CheckpointDamaged as error:
         first = error.damages[0]

@@ -13,6 +13,7 @@ import msgspec
 
 from hankweave_protocol.commands import CheckpointPin, StoreFsck, StoreGc
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.api.caller import Request
@@ -137,7 +138,7 @@ class StoreMaintenance:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,
                 f"The store cannot be {done}: {error}.",
-                hint=f"Free some space and send the command again; {afterwards}.",
+                hint=f"Free some space and try again; {afterwards}.",
             ) from None
         except ShadowRepositoryError as error:
             raise refusal_of(error, self._layout.root) from None
@@ -173,7 +174,7 @@ def policy_of(command: StoreGc) -> RetentionPolicy:
             ErrorCode.INVALID_COMMAND,
             "Kinds without a limit prune nothing.",
             path="$.data.kinds",
-            hint="Add maxAgeSeconds, maxCount or maxBytes; a maxCount of 0 prunes all of them.",
+            hint=Hint.LIMITS_OF_GC,
         )
 
     if command.kinds is not None and "completed" in command.kinds:

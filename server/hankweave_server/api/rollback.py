@@ -15,6 +15,7 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.api.caller import Request
@@ -91,7 +92,7 @@ class Rollbacks:
                 ErrorCode.INSUFFICIENT_SPACE,
                 f"The rollback was interrupted: {error}.",
                 hint="Free some space; the server then completes the rollback, at the "
-                "latest when it starts again; rollback.completed confirms it.",
+                "latest when it starts again, and reports that.",
             ) from None
         except ShadowRepositoryError as error:
             if not self._ctx.guard.is_half_restored:
@@ -105,7 +106,7 @@ class Rollbacks:
                 hint="The server stops, because its disk has failed; the next start completes the "
                 "rollback."
                 if stops
-                else "Remove the cause and roll back again, or restart the server to complete it.",
+                else Hint.ROLLBACK_IS_INCOMPLETE,
             ) from None
 
 
@@ -178,7 +179,7 @@ class RollbackRequests:
                     ErrorCode.INVALID_PATH,
                     f"{texts[index]!r} is neither in checkpoint {sha[:12]} nor in the work tree.",
                     path=f"$.data.paths[{index}]",
-                    hint="replay.view lists what a checkpoint holds.",
+                    hint=Hint.FILES_OF_CHECKPOINT,
                 )
 
         return frozenset(path for path in found if path is not None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, RunId, Sha, is_sha_prefix
 from hankweave_protocol.records import (
     CheckpointRecord,
@@ -222,7 +223,7 @@ def of_prefix(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"No checkpoint begins with {prefix}.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list lists them all.",
+                hint=Hint.CHECKPOINTS,
             )
         case [sha]:
             return target_of(state, known, sha)
@@ -300,8 +301,8 @@ def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarge
     if safety is None:
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
-            f"The safety checkpoint {travel.safety[:12]} is gone.",
-            hint="It was pruned; checkpoint.list lists the existing checkpoints.",
+            f"The safety checkpoint {travel.safety[:12]} was pruned.",
+            hint=Hint.CHECKPOINTS,
         )
 
     source = None if travel.source is None else travel.source.checkpoint_sha

@@ -19,6 +19,7 @@ import msgspec
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.hank import RigCopy
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import Direction, Travel
 from hankweave_protocol.state import PlanEntry, State
@@ -109,7 +110,7 @@ def to_undo(state: State) -> Travel:
         raise Refused(
             ErrorCode.NOTHING_TO_UNDO,
             "There is no rollback to undo.",
-            hint="rollback.toCheckpoint restores any checkpoint; checkpoint.list lists them.",
+            hint=Hint.NOTHING_TO_UNDO,
         )
 
     return state.undo[-1]

@@ -24,6 +24,7 @@ from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData
 from hankweave_protocol.hank import Codon, ConfinementProfile, Hank
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import PlanEntry, State, Tokens
@@ -109,7 +110,7 @@ class PendingPermissions:
                 ErrorCode.PERMISSION_ANSWERED,
                 f"Request {request_id} has already been answered.",
                 path="$.data.requestId",
-                hint="permission.resolved shows how, and by whom.",
+                hint=Hint.PERMISSION_IS_ANSWERED,
             )
 
         if waiting is None:

@@ -23,6 +23,7 @@ from hankweave_protocol.events import (
     ServerIdle,
     StateSnapshot,
 )
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
     CompletedCodon,
@@ -240,7 +241,7 @@ class Runner:
             raise Refused(
                 ErrorCode.NOTHING_TO_RUN,
                 "All codons of the plan have run.",
-                hint="codon.redo runs the last one again; a rollback goes back further.",
+                hint=Hint.PLAN_HAS_RUN,
             )
 
         self.start(codon_id)
@@ -319,7 +320,7 @@ class Runner:
             raise Refused(
                 ErrorCode.CODON_RUNNING,
                 f"Codon {name} {what}.",
-                hint="Wait for codon.completed, or send codon.skip or codon.forceStop first.",
+                hint=Hint.CODON_IS_RUNNING,
             )
 
     def _running(self) -> CodonRun:

@@ -69,7 +69,7 @@ _BOUNDS = {
 }
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
-Hint: TypeAlias = Callable[[str, type, Iterable[str]], str]
+HintMaker: TypeAlias = Callable[[str, type, Iterable[str]], str]
 """A function that returns a hint for an unknown field, a class, and the fields of its objects."""
 
 
@@ -82,7 +82,7 @@ class ShapeCheck:
 
     def __init__(
         self,
-        hint: Hint = rules.hint,
+        hint: HintMaker = rules.hint,
         mapping: str = "an object",
         *,
         only_dropped: bool = False,

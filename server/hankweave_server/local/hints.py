@@ -2,59 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from hankweave_protocol.hints import Hint
 from hankweave_server.local.targeting import is_default
 
-_PHRASES: Final[tuple[tuple[str, str], ...]] = (
-    (r"`executions\.list` has the paths", "`hankweave ls` lists executions"),
-    (r"Wait for codon\.started", "Wait until the codon has started"),
-    (r"Wait for codon\.completed", "Wait until the codon has ended"),
-    (r"Wait for rollback\.completed", "Wait until the rollback has ended"),
-    (r"rollback\.completed confirms it", "`hankweave log` confirms it"),
-    (r"see the rollback\.failed event", "`hankweave log` shows why it failed"),
-    (r"send the command again after server\.recovered", "run the command again"),
-    (r"send the command again", "run the command again"),
-    (r"permission\.resolved shows how", "`hankweave log` shows how"),
-    (r"send codon\.skip or codon\.forceStop", "run `hankweave skip` or `hankweave stop`"),
-    (
-        r"restart the server to complete (it|the rollback)",
-        r"complete \1 with `hankweave stop --server`, then `hankweave run`",
-    ),
-    (r"codon\.redo", "`hankweave retry`"),
-    (r"codon\.skip", "`hankweave skip`"),
-    (r"codon\.forceStop", "`hankweave stop`"),
-    (r"codon\.next", "`hankweave next`"),
-    (r"exploration\.show", "`hankweave attempts`"),
-    (r"with onConflict `ours` or `theirs`", "with --ours or --theirs"),
-    (r"rollback\.toCheckpoint", "`hankweave rollback --to SHA`"),
-    (r"rollback\.toCodon", "`hankweave rollback --codon CODON`"),
-    (r"rollback\.toLastSuccess", "`hankweave rollback`"),
-    (r"rollback\.undo", "`hankweave undo`"),
-    (r"rollback\.redo", "`hankweave redo`"),
-    (r"rollback\.preview", "`hankweave rollback --preview`"),
-    (r"checkpoint\.list", "`hankweave checkpoints`"),
-    (r"replay\.view", "`hankweave replay SHA --tree`"),
-    (r"store\.fsck with repair: true \((`[^`]+`)\)", r"\1"),
-    (r"store\.fsck", "`hankweave fsck`"),
-    (r"store\.gc", "`hankweave gc`"),
-    (r"onRunning: stop", "--stop"),
-    (r"onRunning: pause", "--pause"),
-    (r"rewindMemory", "--rewind-memory"),
-    (r"as `good` and `bad`", "with --good and --bad"),
-    (r"as `(good|bad)`", r"with --\1"),
-    (r"keepEdits: true", "--keep-edits"),
-    (r"autoRestart", "--restart"),
-    (r"maxAgeSeconds", "--max-age"),
-    (r"maxCount", "--max-count"),
-    (r"maxBytes", "--max-bytes"),
-    (r"Leave out paths", "Leave out --path"),
-    (r"or leave paths out", "or leave --path out"),
-    (r"\bsinceSeq\b", "--since"),
-)
+WORDS: Final[Mapping[str, str]] = {
+    Hint.CHECKPOINTS: "`hankweave checkpoints` lists the existing checkpoints.",
+    Hint.FILES_OF_CHECKPOINT: "`hankweave replay SHA --tree` lists the files of a checkpoint.",
+    Hint.NOTHING_TO_UNDO: "`hankweave rollback --to SHA` restores any checkpoint; "
+    "`hankweave checkpoints` lists them.",
+    Hint.PLAN_HAS_RUN: "`hankweave retry` runs the last one again; a rollback goes back further.",
+    Hint.CODON_IS_RUNNING: "Wait until the codon has ended, or run `hankweave skip` or "
+    "`hankweave stop` first.",
+    Hint.ROLLBACK_IS_INCOMPLETE: "Roll back again, or complete the rollback with "
+    "`hankweave stop --server`, then `hankweave run`.",
+    Hint.PERMISSION_IS_ANSWERED: "`hankweave log` shows how, and by whom.",
+    Hint.AGENT_ROLLBACK: "Send paths, --keep-edits and --pause, and nothing else.",
+    Hint.MEMORY_OF_PART: "Leave out --path and --pause, or leave out --rewind-memory.",
+    Hint.LIMITS_OF_GC: "Add --max-age, --max-count or --max-bytes; a --max-count of 0 prunes all "
+    "of them.",
+    Hint.OTHER_JOURNAL: "This may be the journal of another execution: connect without --since.",
+    Hint.ATTEMPTS: "`hankweave attempts` lists the attempts and their results.",
+    Hint.CONFLICT: "Choose one side with --ours or --theirs, or adopt only some paths.",
+}
+"""What the terminal shows for each hint that names the wire."""
 
 _WITHOUT_EXECUTION: Final = frozenset(
     {"ls", "agents", "init", "validate", "config", "help", "demo", "completion"}
@@ -62,24 +37,16 @@ _WITHOUT_EXECUTION: Final = frozenset(
 _NAMES_EXECUTION: Final = frozenset({"-e", "--execution", "-w", "--workspace", "--new"})
 
 
-def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
-    """Return a hint with commands in place of wire names.
+def terminal_hint(hint: str | None, root: Path | None = None) -> str | None:
+    """Return a hint in the words of the terminal.
 
-    The commands name the execution `root`, unless it is the default.
+    Its commands name the execution `root`, unless it is the default.
     """
     if hint is None:
         return None
 
-    hint = with_commands(hint)
+    hint = WORDS.get(hint, hint)
     return hint if root is None else _aimed(hint, root)
-
-
-def with_commands(text: str) -> str:
-    """Return a text with commands and their options in place of wire names."""
-    for pattern, words in _PHRASES:
-        text = re.sub(pattern, words, text)
-
-    return text
 
 
 def command(words: str, root: Path) -> str:
@@ -88,19 +55,24 @@ def command(words: str, root: Path) -> str:
 
 
 def _aimed(hint: str, root: Path) -> str:
-    option = _option(root)
+    """Let each command between backquotes name the execution."""
+    parts = hint.split("`")
+    parts[1:-1:2] = (_aimed_command(part, root) for part in parts[1:-1:2])
+    return "`".join(parts)
 
-    def aimed(found: re.Match[str]) -> str:
-        _, verb, *words = found[1].split()
-        if verb in _WITHOUT_EXECUTION or not _NAMES_EXECUTION.isdisjoint(words):
-            return found[0]
 
-        if verb == "run":  # Without the option, it may begin a new execution.
-            return f"`{found[1]} -e {shlex.quote(str(root))}`"
+def _aimed_command(code: str, root: Path) -> str:
+    match code.split():
+        case ["hankweave", verb, *words]:
+            if verb in _WITHOUT_EXECUTION or not _NAMES_EXECUTION.isdisjoint(words):
+                return code
 
-        return f"`{found[1]}{option}`"
+            if verb == "run":  # Without the option, it may begin a new execution.
+                return f"{code} -e {shlex.quote(str(root))}"
 
-    return re.sub(r"`(hankweave [^`]+)`", aimed, hint)
+            return code + _option(root)
+        case _:
+            return code
 
 
 def _option(root: Path) -> str:

@@ -17,7 +17,7 @@ from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.hints import command, for_a_person
+from hankweave_server.local.hints import command, terminal_hint
 from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
 from hankweave_server.local.targeting import require_execution
 from hankweave_server.worktree.data_source import layout_of
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _with_aim(stop: Stop, root: Path) -> Stop:
-    hint = for_a_person(stop.hint, root)
+    hint = terminal_hint(stop.hint, root)
     return Stop(stop.message, stop.exit_code, hint=hint, code=stop.code)
 
 
@@ -71,7 +71,7 @@ def at_server(
 
 
 def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
-    hint = for_a_person(refused.hint, root)
+    hint = terminal_hint(refused.hint, root)
     return Stop(
         f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint, code=refused.code
     )

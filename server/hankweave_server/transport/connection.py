@@ -27,6 +27,7 @@ from hankweave_protocol.codec import (
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, ServerDegraded
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
 from hankweave_protocol.shapes import Value
@@ -251,7 +252,7 @@ class Connection:
                 ErrorCode.INVALID_COMMAND,
                 f"The journal ends at event {last}; event {since} is not in it.",
                 path="$.data.sinceSeq",
-                hint="This may be the journal of another execution: connect without sinceSeq.",
+                hint=Hint.OTHER_JOURNAL,
             )
 
         self._role = role

@@ -33,7 +33,7 @@ from hankweave_server.cli.output.log_graph import MARKS
 from hankweave_server.cli.output.rollback_report import report_lines
 from hankweave_server.cli.output.text import clock, clock_with_zone
 from hankweave_server.domain.checkpoints.titles import title_of
-from hankweave_server.local.hints import for_a_person
+from hankweave_server.local.hints import terminal_hint
 from hankweave_server.plain_text import one_line
 
 T = TypeVar("T")
@@ -263,7 +263,7 @@ class AskRollback(Dialog[Journey | Redo]):
         try:
             self._report = await self._preview(self._keeps)
         except CommandRefused as refused:
-            hint = for_a_person(refused.hint) or ""
+            hint = terminal_hint(refused.hint) or ""
             self._say(Text(one_line(f"{refused.message} {hint}"), "red"))
         except ConnectionError as lost:
             self._say(Text(one_line(reason_of(lost)), "red"))

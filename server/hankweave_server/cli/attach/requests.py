@@ -23,7 +23,7 @@ from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.attach.steps import title_of_step
 from hankweave_server.cli.output.text import section_on
-from hankweave_server.local.hints import for_a_person
+from hankweave_server.local.hints import terminal_hint
 from hankweave_server.plain_text import counted, one_line
 
 DIFFERENCES = 200
@@ -136,7 +136,7 @@ async def outcome(request: Awaitable[object], done: str = "") -> Note:
         answer = await request
     except CommandRefused as refused:
         section = section_on(refused.code)
-        parts = (refused.message, for_a_person(refused.hint), section and f"See docs: {section}")
+        parts = (refused.message, terminal_hint(refused.hint), section and f"See docs: {section}")
         return Note(one_line(" ".join(filter(None, parts))), is_complaint=True)
     except ConnectionError as lost:
         return Note(

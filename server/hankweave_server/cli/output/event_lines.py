@@ -19,7 +19,6 @@ from hankweave_protocol.records import PendingPermission, RollbackReport
 from hankweave_server.cli.output.text import clock, date, moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
-from hankweave_server.local.hints import with_commands
 from hankweave_server.plain_text import acted_on, counted, one_line
 
 LONGEST = 100
@@ -259,7 +258,7 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"{sha[:12]} {verdict}")
         case events.BisectEnded(checkpoint_sha=found, message=why, suspects=suspects):
             first = f"{len(suspects)} suspects" if found is None else found[:12]
-            end = first if why is None else with_commands(why)
+            end = why or first
             return EventLine(f"search for the first failure ended: {end}")
         case events.ExecutionOrigin(execution_path=path, coordinate=coordinate):
             return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")

@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 import click
 
-from hankweave_protocol.records import ForeseenDiff, RollbackReport
+from hankweave_protocol.records import ForeseenDiff, RestoreWarning, RollbackReport
 from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.local.hints import with_commands
 from hankweave_server.plain_text import counted, one_line, printable
 
+CONVERSATION = (
+    "The agents' conversations stay ahead of the files; the next agent is told what was rolled "
+    "back. To rewind them too: --rewind-memory."
+)
 _NAMED = 5
 """Steps that a line names."""
 
@@ -100,7 +103,7 @@ def report_lines(
 
     for warning in report.warnings:
         about = "" if warning.path is None else f"{printable(warning.path)}: "
-        yield ReportLine(f"  note: {about}{printable(with_commands(warning.sentence))}", "yellow")
+        yield ReportLine(f"  note: {about}{printable(_sentence(warning))}", "yellow")
 
     if again := again_text(report):
         yield ReportLine(f"  ↻  {again}")
@@ -108,6 +111,10 @@ def report_lines(
     if back := _way_back(report, reverse, foreseen=foreseen):
         yield ReportLine()
         yield ReportLine(f"  {back}")
+
+
+def _sentence(warning: RestoreWarning) -> str:
+    return CONVERSATION if warning.kind == "conversation" else warning.sentence
 
 
 def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequence, ...]:

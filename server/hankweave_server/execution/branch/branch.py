@@ -31,6 +31,7 @@ from hankweave_protocol import codec, instants
 from hankweave_protocol.attempts import Attempt
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin, Info
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha, branch_of
 from hankweave_protocol.records import BranchIntent, ExecutionMeta, Origin
 from hankweave_protocol.replies import BranchMade
@@ -90,7 +91,7 @@ def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"Checkpoint {sha} was pruned.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list lists those that remain.",
+                hint=Hint.CHECKPOINTS,
             )
         case CheckpointDamaged(damages=damages):
             return Refused(

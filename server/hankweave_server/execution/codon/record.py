@@ -173,7 +173,7 @@ class CodonRecord:
             ErrorCode.CODON_RUNNING,
             f"Codon {self.entry.codon_id} {why} and cannot be paused.",
             path="$.data.onRunning",
-            hint=f"{instead}, or end it with onRunning: stop.",
+            hint=f"{instead}, or stop it instead of pausing it.",
         )
 
     def _transition(self, to: CodonExecution) -> CodonTransitioned:

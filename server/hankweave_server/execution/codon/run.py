@@ -272,13 +272,13 @@ class CodonRun:
     def refuse_unless_pausable(self) -> None:
         """Raise Refused unless the agent works now."""
         if self.is_waiting:
-            self._record.refuse_to_freeze("waits for a limit", "Send codon.start to continue it")
+            self._record.refuse_to_freeze("waits for a limit", "Continue it first")
 
         if self._work.session is None or not self._record.is_running:
-            self._record.refuse_to_freeze("is still starting", "Wait for codon.started")
+            self._record.refuse_to_freeze("is still starting", "Wait until it has started")
 
         if self._is_checked:
-            self._record.refuse_to_freeze("is being checked", "Wait for codon.completed")
+            self._record.refuse_to_freeze("is being checked", "Wait until it has ended")
 
     @asynccontextmanager
     async def frozen(self) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import anyio
 
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 
 
 class TreeGuard:
@@ -85,7 +86,7 @@ class TreeGuard:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
                 "A rollback is incomplete; codons cannot run on partly restored files.",
-                hint="Roll back again, or restart the server to complete the rollback.",
+                hint=Hint.ROLLBACK_IS_INCOMPLETE,
             )
 
     def refuse_checkpoint(self) -> None:
@@ -99,5 +100,5 @@ class TreeGuard:
 
     def _refuse_in_rollback(self, message: str) -> None:
         if self.is_rolling_back:
-            hint = "Wait for rollback.completed."
+            hint = "Wait until the rollback has ended."
             raise Refused(ErrorCode.ROLLBACK_IN_PROGRESS, message, hint=hint)

@@ -16,6 +16,7 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import (
     Coordinate,
@@ -272,7 +273,7 @@ class RollbackPlanner:
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"Checkpoint {sha[:12]} was pruned.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list lists those that remain.",
+                hint=Hint.CHECKPOINTS,
             ) from None
         except CheckpointDamaged as error:
             first = error.damages[0]
@@ -286,7 +287,7 @@ class RollbackPlanner:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,
                 f"The rollback needs {error.need} bytes, but only {error.free} are free.",
-                hint="Free some space and send the command again; nothing was changed.",
+                hint="Free some space and try again; nothing was changed.",
             ) from None
 
     def now(self) -> Coordinate | None:
@@ -380,5 +381,5 @@ def refuse_half_a_rewind(request: RollbackRequest) -> None:
             ErrorCode.INVALID_COMMAND,
             "Memory can only be rewound with the whole work tree, and while no agent is running.",
             path="$.data.rewindMemory",
-            hint="Leave out paths and onRunning: pause, or leave out rewindMemory.",
+            hint=Hint.MEMORY_OF_PART,
         )

@@ -26,6 +26,7 @@ from typing import NamedTuple, TypeVar
 from hankweave_protocol import codec
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointRollback
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
 from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
@@ -112,7 +113,7 @@ class FileHistory:
                 ErrorCode.INVALID_PATH,
                 f"Checkpoint {sha[:12]} has no file {shown(path)}.",
                 path="$.data.path",
-                hint="replay.view lists the files of a checkpoint.",
+                hint=Hint.FILES_OF_CHECKPOINT,
             )
 
         return version

@@ -16,7 +16,7 @@ from hankweave_server.domain import targets
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.answers.history import ReadHistory, file_history
 from hankweave_server.ledger.moments import saved_state, state_at_end
-from hankweave_server.local.hints import for_a_person
+from hankweave_server.local.hints import terminal_hint
 from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.reader import reading_store, stopping_at_damage
 from hankweave_server.paths import Layout
@@ -63,6 +63,6 @@ def reading_history(layout: Layout, *, copies: bool = False) -> Iterator[LocalHi
 def _stopped(refused: Refused) -> Stop:
     is_input = refused.code in (ErrorCode.INVALID_PATH, ErrorCode.INVALID_COMMAND)
     exit_code = ExitCode.NO_INPUT if is_input else ExitCode.FAILED
-    hint = for_a_person(refused.hint)
+    hint = terminal_hint(refused.hint)
     code = None if is_input else refused.code
     return Stop(refused.message, exit_code, hint=hint, code=code)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
@@ -153,5 +154,5 @@ def conflict(conflicts: tuple[Decision, ...], folder: Path | None) -> Refused:
         ErrorCode.MERGE_CONFLICT,
         f"{acted_on(len(conflicts), 'file')} changed on both sides: {named}{more}.{seen}",
         path="$.data.onConflict",
-        hint="Choose one side with onConflict `ours` or `theirs`, or adopt only some paths.",
+        hint=Hint.CONFLICT,
     )

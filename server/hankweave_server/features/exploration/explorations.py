@@ -22,6 +22,7 @@ from hankweave_protocol.attempts import (
 from hankweave_protocol.commands import ExplorationAdopt, RollbackPreview
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.hank import Variant
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import (
     CompletedCodon,
@@ -161,7 +162,7 @@ def result_of(attempt: AttemptRecord, path: str) -> Sha:
             ErrorCode.INVALID_COMMAND,
             f"Attempt {attempt.attempt_id} {why}.",
             path=path,
-            hint="exploration.show lists the attempts and their results.",
+            hint=Hint.ATTEMPTS,
         )
 
     return attempt.checkpoint_sha

@@ -33,7 +33,7 @@ from hankweave_server.features.answers.blame_command import described
 from hankweave_server.features.answers.local_past import LocalHistory, reading_history
 from hankweave_server.features.answers.stories import author_of
 from hankweave_server.local.hints import command as command_line
-from hankweave_server.local.hints import for_a_person
+from hankweave_server.local.hints import terminal_hint
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of
@@ -155,7 +155,7 @@ def _between(
 
 
 def _stop(failed: BisectFailed, code: ExitCode, layout: Layout) -> Stop:
-    return Stop(failed.message, code, hint=for_a_person(failed.hint, layout.root))
+    return Stop(failed.message, code, hint=terminal_hint(failed.hint, layout.root))
 
 
 async def _shown(trials: Trials, past: LocalHistory, count: int, candidate: Candidate) -> Verdict:

@@ -127,18 +127,18 @@ class Bisection:
         if found == "skipped":
             raise BisectFailed(
                 f"The command cannot judge checkpoint {sha}: it exited with {SKIP}.",
-                "Search again with other checkpoints as `good` and `bad`.",
+                "Search again between other checkpoints.",
             )
 
         if wanted == "passes":
             raise BisectFailed(
                 f"The command fails at checkpoint {sha} already.",
-                "Search again with a checkpoint or step at which it passes as `good`.",
+                "Search again from a checkpoint or step at which it passes.",
             )
 
         raise BisectFailed(
             f"The command does not fail at checkpoint {sha}.",
-            "Search again with a checkpoint or step at which it fails as `bad`.",
+            "Search again up to a checkpoint or step at which it fails.",
         )
 
 
