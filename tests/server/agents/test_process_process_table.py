@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.process_table import ProcessFacts, ancestors, descendants
@@ -25,6 +28,45 @@ def test_descendants_are_found_at_any_depth() -> None:
     assert descendants(TABLE, [2]) == {3, 4}
     assert descendants(TABLE, [1]) == {2, 3, 4, 5}
     assert descendants(TABLE, [3]) == set()
+
+
+FAMILY = """
+import os, signal, threading
+
+def grow(depth):
+    if depth and os.fork() == 0:
+        grow(depth - 1)
+        os.write(1, b"%d\\n" % os.getpid())
+        signal.pause()
+
+for _ in range(2):
+    thread = threading.Thread(target=grow, args=[3])
+    thread.start()
+    thread.join()
+
+os.write(1, b"%d\\n" % os.getpid())
+signal.pause()
+"""
+"""A process with two chains of three descendants; a thread that has ended began each of them."""
+
+
+@pytest.mark.parametrize("has_children", [True, False])
+def test_the_lists_of_children_have_all_descendants(
+    monkeypatch: pytest.MonkeyPatch, has_children: bool
+) -> None:
+    """A kernel may have no such lists; then all processes are read."""
+    monkeypatch.setattr(process_table, "_HAS_CHILDREN", has_children)
+    program = [sys.executable, "-c", FAMILY]
+    with subprocess.Popen(program, start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            family = {int(process.stdout.readline()) for _ in range(7)}
+            found = process_table.below(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+    assert found == family - {process.pid}
+    assert process_table.below(process.pid) == set()
 
 
 def test_ancestors_are_found_to_the_first() -> None:

@@ -204,8 +204,7 @@ class AgentProcess:
             return frozenset()
 
         group = process_table.members(self.record.group_folder) - {self._keeper.pid}
-        below = process_table.descendants(process_table.scan(), [self._keeper.pid])
-        return frozenset(group | below)
+        return frozenset(group | process_table.below(self._keeper.pid))
 
     async def interrupt(self) -> None:
         await self._order(keeper.INTERRUPT)

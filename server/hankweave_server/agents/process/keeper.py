@@ -236,8 +236,8 @@ class Keeper:
     def _tree(self) -> list[ProcessFacts]:
         from hankweave_server.agents.process import process_table
 
-        table = process_table.scan()
-        return [table[pid] for pid in process_table.descendants(table, [os.getpid()])]
+        found = map(process_table.read, process_table.below(os.getpid()))
+        return [facts for facts in found if facts is not None]
 
     def _groups(self) -> set[int]:
         return {facts.group for facts in self._tree()}

@@ -39,6 +39,11 @@ class ProcessFacts(NamedTuple):
         return self.state in "ZX"
 
 
+_HAS_CHILDREN = os.path.exists("/proc/thread-self/children")
+"""False for a kernel without CONFIG_PROC_CHILDREN."""
+_MOST_READINGS = 8
+"""Of the lists of children, before the processes of the whole machine are read instead."""
+
 ProcessTable: TypeAlias = Mapping[int, ProcessFacts]
 
 
@@ -84,6 +89,50 @@ def descendants(table: ProcessTable, roots: Iterable[int]) -> set[int]:
         new = [pid for pid in children.get(unvisited.pop(), ()) if pid not in found]
         found.update(new)
         unvisited.extend(new)
+
+    return found
+
+
+def below(root: int) -> set[int]:
+    """Return the pids of all descendants of a process, from the lists of children in /proc.
+
+    A process whose parent ends becomes a child of the next subreaper above, which may have been
+    read already. So the lists are read again until they are the same twice, as they are soon
+    unless processes start and end all the time.
+    """
+    if not _HAS_CHILDREN:
+        return descendants(scan(), [root])
+
+    found = _children_below(root)
+    for _ in range(_MOST_READINGS):
+        before, found = found, _children_below(root)
+        if found == before:
+            return found
+
+    return found | descendants(scan(), [root])
+
+
+def _children_below(root: int) -> set[int]:
+    found: set[int] = set()
+    unvisited = [root]
+    while unvisited:
+        new = children(unvisited.pop()) - found
+        found |= new
+        unvisited.extend(new)
+
+    return found
+
+
+def children(pid: int) -> set[int]:
+    """Return the children of all threads of a process; none if it is gone."""
+    found: set[int] = set()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{pid}/task/{thread}/children", "rb") as file,
+            ):
+                found.update(map(int, file.read().split()))
 
     return found
 
