@@ -294,7 +294,9 @@ def log_lines(execution: Path) -> Iterator[tuple[str, str]]:
     """Yield the level and the text of each line, without those about pauses of the machine."""
     for line in lines_of(execution / ".hankweave" / "logs" / "server.log"):
         head, _, text = line.partition("] ")
-        if not text.startswith(("ServerResumed(", "ClockJumped(")):
+        if not text.startswith(
+            ("The machine was suspended", "The server did not run", "The clock was set")
+        ):
             yield head.partition(" [")[2], text
 
 

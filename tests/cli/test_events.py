@@ -138,6 +138,17 @@ def test_the_table_leaves_out_what_only_programs_read(shell: Shell) -> None:
     assert "state.transition" in shell(*since, "--format", "csv").out
 
 
+def test_the_table_names_a_severity_once(shell: Shell) -> None:
+    """The type of the event names it already."""
+    data = {"code": "INSUFFICIENT_SPACE", "message": "Full.", "since": "2025-01-04T12:00:06.000Z"}
+    event = {"id": "id-6", "seq": 6, "timestamp": "2025-01-04T12:00:06.000Z", "data": data}
+    with Layout.of_execution(shell.root).journal.open("ab") as journal:
+        journal.write(msgspec.json.encode({**event, "type": "server.degraded"}) + b"\n")
+
+    (line,) = shell("--since", "5").lines
+    assert line.split()[-2:] == ["server.degraded", "Full."]
+
+
 def test_a_table_is_one_that_no_agent_can_steer(shell: Shell) -> None:
     """Control characters of an agent's text are escaped."""
     assert "\x1b" not in shell("--since", "2", "--until", "3").out

@@ -246,6 +246,11 @@ def _of_server(data: EventData) -> LogLine | None:
             return _warning(
                 f"Recovery: the state was restored from {source}{': ' if found else ''}{found}"
             )
+        case events.ServerResumed(suspended_seconds=seconds, cause=cause):
+            pause = "machine was suspended" if cause == "suspended" else "server did not run"
+            return _warning(f"The {pause} for {seconds:.0f} s")
+        case events.ClockJumped(seconds=seconds, direction=direction):
+            return _warning(f"The clock was set {direction} by {seconds:.0f} s")
         case events.HistoryIdentified(message=message):
             return _warning(message)
         case events.DataChanged(current_path=path):

@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
-from hankweave_protocol.events import Event, FileSource, FileUpdated, Info
+from hankweave_protocol.events import (
+    ClockJumped,
+    Event,
+    EventData,
+    FileSource,
+    FileUpdated,
+    Info,
+    ServerResumed,
+)
 from hankweave_protocol.ids import CodonId, EventSeq
 from hankweave_server.clock import SystemClock
-from hankweave_server.execution.event_log import BURST, EventLog
+from hankweave_server.execution.event_log import BURST, EventLog, log_line
 from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import server_log
 from hankweave_server.paths import Layout
@@ -114,6 +122,22 @@ def changed(path: str) -> FileUpdated:
     return FileUpdated(
         path=path, filename=path, action="created", sha256="", bytes=0, source=source
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (
+            ServerResumed(suspended_seconds=61.2, cause="suspended"),
+            "The machine was suspended for 61 s",
+        ),
+        (ServerResumed(suspended_seconds=7.5, cause="stopped"), "The server did not run for 8 s"),
+        (ClockJumped(seconds=3600.0, direction="back"), "The clock was set back by 3600 s"),
+    ],
+)
+def test_a_pause_and_a_jump_of_the_clock_are_warnings(data: EventData, text: str) -> None:
+    event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
+    assert log_line(event, "agentRoot/") == (logging.WARNING, text)
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", BURST + 2), ("debug", 501)])

@@ -346,18 +346,20 @@ def journal_line(item: bytes, when: Callable[[str], str]) -> str:
     What terminals say nothing about is told by its short values. `when` formats the time.
     """
     head = _decode_head(item)
-    text = _said(item)
+    text = _said(item, head.type)
     return one_line(f"{head.seq:>6}  {when(head.timestamp)}  {head.type:<20}  {text}".rstrip())
 
 
-def _said(item: bytes) -> str:
+def _said(item: bytes, kind: str) -> str:
     try:
         line = event_line(codec.decode_event(item).data)
     except (Refused, msgspec.MsgspecError, UnicodeError):
         line = None  # Written by a newer version.
 
     if line is not None:
-        return " ".join(line.columns().split())
+        is_in_type = kind.rpartition(".")[2] == line.severity
+        told = line._replace(severity="info") if is_in_type else line
+        return " ".join(told.columns().split())
 
     try:
         return _values(_decode_body(item).data)

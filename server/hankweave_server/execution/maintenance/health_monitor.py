@@ -228,7 +228,6 @@ class TimeWatch:
     def _look(self) -> None:
         before, self._before = self._before, self._reading()
         for event in _news(before, self._before):
-            log.warning("%s", event)
             self._ledger.leave(event)
 
     def _reading(self) -> ClockReading:
