@@ -195,7 +195,7 @@ class Layout:
         return self.state_directory / "sentinels" / "outputs"
 
     @property
-    def sentinel_history(self) -> Path:
+    def sentinel_conversations(self) -> Path:
         """The conversations of sentinels."""
         return self.state_directory / "sentinels" / "history"
 

@@ -66,13 +66,13 @@ def memory(execution: Path) -> dict[str, bytes]:
     layout = Layout.of_execution(execution)
     return {
         **{f"sessions/{name}": data for name, data in tree(layout.agent_sessions).items()},
-        **{f"sentinels/{name}": data for name, data in tree(layout.sentinel_history).items()},
+        **{f"sentinels/{name}": data for name, data in tree(layout.sentinel_conversations).items()},
     }
 
 
 def as_sentinel(execution: Path, name: str, text: str) -> Path:
     """Write a history as a conversational sentinel does (seed 001)."""
-    path = Layout.of_execution(execution).sentinel_history / name
+    path = Layout.of_execution(execution).sentinel_conversations / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -276,7 +276,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
     if how_far != "done":
         lay_out(execution, before)
     if how_far == "half way":
-        (Layout.of_execution(execution).sentinel_history / "watcher-codon-one.json").unlink()
+        (Layout.of_execution(execution).sentinel_conversations / "watcher-codon-one.json").unlink()
 
     async with (
         running_server(hank, None, execution, "--no-autostart") as server,
@@ -320,7 +320,7 @@ def _as_if_killed_before_it_was_told(execution: Path, known: dict[Any, Checkpoin
 
 def lay_out(execution: Path, content: dict[str, bytes]) -> None:
     layout = Layout.of_execution(execution)
-    homes = {"sessions": layout.agent_sessions, "sentinels": layout.sentinel_history}
+    homes = {"sessions": layout.agent_sessions, "sentinels": layout.sentinel_conversations}
     for name, data in content.items():
         home, _, below = name.partition("/")
         (homes[home] / below).write_bytes(data)

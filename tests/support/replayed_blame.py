@@ -11,7 +11,7 @@ from pygit2.enums import SortMode
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.features.answers.blame import blame
-from hankweave_server.features.answers.history import FileHistory, PathRestore
+from hankweave_server.features.answers.file_versions import FileVersions, PathRestore
 from hankweave_server.git.line_changes import _without_common_end, compared
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
@@ -103,11 +103,11 @@ def credits_by_blame(
 ) -> list[Credit]:
     """Return the checkpoint that has brought each line of a file, as blame says."""
     with closing(ShadowRepo(layout.shadow_repository)) as repo:
-        history = FileHistory(repo, restores=restores, results=results or {})
-        version = history.file_at(sha, path.encode())
-        count = line_count(history.content(version.blob))
+        versions = FileVersions(repo, restores=restores, results=results or {})
+        version = versions.file_at(sha, path.encode())
+        count = line_count(versions.content(version.blob))
         return [
             (each.version.sha, each.version.path.decode())
-            for each in blame(version, count, [(0, count)], history)
+            for each in blame(version, count, [(0, count)], versions)
             for _ in range(each.start, each.end)
         ]

@@ -114,11 +114,11 @@ def continuation(target: RollbackTarget) -> Continuation:
 
 
 def inherited(
-    state: State, target: RollbackTarget, history: Checkpoints, plan: Plan, run: Run
+    state: State, target: RollbackTarget, known: Checkpoints, plan: Plan, run: Run
 ) -> Inheritance:
     """Return the past and the first run of a branch from the target.
 
-    `history` is the target and all its ancestors; `run` is the branch's first own run, and `plan`
+    `known` is the target and all its ancestors; `run` is the branch's first own run, and `plan`
     the plan with which that run begins.
     """
     seen = msgspec.structs.replace(state, runs=(run, *state.runs))
@@ -126,44 +126,44 @@ def inherited(
     line = [each for each in line_of(seen) if each is not run]
     initial = state.initial_checkpoint
     return Inheritance(
-        past=tuple(_cut(each, kept, target.checkpoint, history) for each in reversed(line)),
-        checkpoints=tuple(history.values()),
-        initial_checkpoint=initial if initial in history else None,
+        past=tuple(_cut(each, kept, target.checkpoint, known) for each in reversed(line)),
+        checkpoints=tuple(known.values()),
+        initial_checkpoint=initial if initial in known else None,
         plan=plan,
         run=run,
     )
 
 
-def _cut(run: Run, kept: list[CodonExecution], at: CheckpointRecord, history: Checkpoints) -> Run:
+def _cut(run: Run, kept: list[CodonExecution], at: CheckpointRecord, known: Checkpoints) -> Run:
     """End a run where the line to the checkpoint leaves it."""
     end = 0
     for position, codon in enumerate(run.codons, start=1):
-        if any(codon is each for each in kept) or _is_in(codon, run, at.coordinate, history):
+        if any(codon is each for each in kept) or _is_in(codon, run, at.coordinate, known):
             end = position
 
-    codons = tuple(_as_it_was(codon, at, history) for codon in run.codons[:end])
+    codons = tuple(_as_it_was(codon, at, known) for codon in run.codons[:end])
     if run.status != "running" and codons == run.codons:
         return run
 
     return msgspec.structs.replace(run, codons=codons, status="completed", end_time=at.timestamp)
 
 
-def _is_in(codon: CodonExecution, run: Run, at: Coordinate, history: Checkpoints) -> bool:
+def _is_in(codon: CodonExecution, run: Run, at: Coordinate, known: Checkpoints) -> bool:
     """Return whether the line contains a codon: one of its checkpoints, or the last one."""
-    if end_checkpoint(codon) in history or rig_checkpoint(codon) in history:
+    if end_checkpoint(codon) in known or rig_checkpoint(codon) in known:
         return True
 
     return (run.run_id, codon.codon_id) == (at.run_id, at.codon_id)
 
 
-def _as_it_was(codon: CodonExecution, at: CheckpointRecord, history: Checkpoints) -> CodonExecution:
+def _as_it_was(codon: CodonExecution, at: CheckpointRecord, known: Checkpoints) -> CodonExecution:
     """Return the record at the time of the checkpoint: a codon that was active then has failed."""
     end = end_checkpoint(codon)
-    if lifecycle.is_terminal(codon) and (end is None or end in history):
+    if lifecycle.is_terminal(codon) and (end is None or end in known):
         return codon
 
     return lifecycle.fail(
-        _at_work(codon, history),
+        _at_work(codon, known),
         end_time=at.timestamp,
         exit_code=-1,
         reason=LEFT_BEHIND,
@@ -171,9 +171,9 @@ def _as_it_was(codon: CodonExecution, at: CheckpointRecord, history: Checkpoints
     )
 
 
-def _at_work(codon: CodonExecution, history: Checkpoints) -> PreparingCodon | StartingCodon:
+def _at_work(codon: CodonExecution, known: Checkpoints) -> PreparingCodon | StartingCodon:
     rig = rig_checkpoint(codon)
-    if rig is None or rig not in history:
+    if rig is None or rig not in known:
         return PreparingCodon(
             codon_id=codon.codon_id,
             start_time=codon.start_time,

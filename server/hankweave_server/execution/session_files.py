@@ -81,7 +81,7 @@ class SessionFiles:
     # --- sentinels -----------------------------------------------------------------------------
 
     def _sentinels(self) -> dict[str, Path]:
-        home = self._layout.sentinel_history
+        home = self._layout.sentinel_conversations
         found = (Path(folder, name) for folder, _, names in os.walk(home) for name in names)
         return {
             _SENTINELS + path.relative_to(home).as_posix(): path
@@ -94,7 +94,7 @@ class SessionFiles:
         if not name.startswith(_SENTINELS) or below.is_absolute() or ".." in below.parts:
             return None
 
-        return self._layout.sentinel_history / below
+        return self._layout.sentinel_conversations / below
 
     # --- agents --------------------------------------------------------------------------------
 

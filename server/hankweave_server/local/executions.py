@@ -352,7 +352,7 @@ def prepare(
 
     layout.work_tree.mkdir(exist_ok=True)
     layout.rig_archive.mkdir(exist_ok=True)
-    for folder in (layout.runs, layout.sentinel_outputs, layout.sentinel_history):
+    for folder in (layout.runs, layout.sentinel_outputs, layout.sentinel_conversations):
         fsutil.make_private_directory(folder)
 
     _link_runs(layout)

@@ -244,7 +244,7 @@ class Watch:
         if config.conversational is None:
             return _Prepared(loaded, model, outputs, None, None)
 
-        path = setting.layout.sentinel_history / f"{config.id}-codon-{codon_id}.json"
+        path = setting.layout.sentinel_conversations / f"{config.id}-codon-{codon_id}.json"
         trimming = config.conversational.trimming_strategy
         conversation = SentinelConversation(
             path, trimming, persists=setting.persists, clean=setting.clean

@@ -16,7 +16,7 @@ from pygit2.enums import FileMode
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.features.answers.blame import blame
-from hankweave_server.features.answers.history import FileHistory
+from hankweave_server.features.answers.file_versions import FileVersions
 from hankweave_server.git.repo import ShadowRepo
 
 Credits = list[tuple[str, str]]
@@ -73,11 +73,11 @@ class GitHistory:
 
     def by_us(self, sha: str, path: str, *, copies: bool = False) -> Credits:
         with closing(ShadowRepo(self.path)) as repo:
-            history = FileHistory(repo, copies=copies)
-            version = history.file_at(Sha(sha), path.encode())
+            versions = FileVersions(repo, copies=copies)
+            version = versions.file_at(Sha(sha), path.encode())
             content = self.trees[sha][path]
             count = content.count(b"\n") + (not content.endswith(b"\n")) if content else 0
-            found = blame(version, count, [(0, count)], history)
+            found = blame(version, count, [(0, count)], versions)
 
         return [
             (each.version.sha, each.version.path.decode())

@@ -12,7 +12,7 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.features.answers.history import PathRestore
+from hankweave_server.features.answers.file_versions import PathRestore
 from hankweave_server.paths import Layout
 from support.checkpointing import RUN, a_request
 from support.replayed_blame import Files, Replay, credits_by_blame
@@ -92,8 +92,7 @@ class Worked:
     def go_back(self, sha: Sha) -> None:
         plan = self.engine.plan_restore(sha, ("**",))
         safety = self.engine.checkpoint(replace(a_request(self.next()), kind="safety", before=plan))
-        self.engine.restore(sha, safety.sha)
-        self.engine.detach(sha)
+        self.engine.restore(sha, safety.sha, detaches=True)
         self.restores.insert(0, PathRestore(self.next(), sha, None))
         self.parent = [sha]
         self.run = RunId(f"1736000000000-abc123-{self.number:06x}")  # A rollback begins a new one.

@@ -229,12 +229,12 @@ def test_history_is_not_told_but_its_cost_is_heard(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """Events of a loaded history are not reported again, but its cost is counted."""
-    story.is_history = True
+    story.is_replay = True
     story.heard(chunk("old"))
     story.heard(call(status="completed"))
     story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 2, "currency": "USD"}})
     story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 9, "currency": "EUR"}})
-    story.is_history = False
+    story.is_replay = False
     story.end()
     assert listener.signals == []
     assert story.cost == 2.0

@@ -438,7 +438,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
         ]
         assert last.system == "You watch Observe the data."
 
-    path = stage.layout.sentinel_history / f"narrator-codon-{CODON}.json"
+    path = stage.layout.sentinel_conversations / f"narrator-codon-{CODON}.json"
     assert _json(path) == {
         "turns": [
             {"role": "user", "content": "3;", "tokenCount": 1},
@@ -477,7 +477,7 @@ async def test_a_damaged_history_is_kept_aside_and_told(tmp_path: Path) -> None:
     async with on_stage(tmp_path, entry_of(config)) as stage:
         (error,) = stage.says(SentinelError)
         assert error.error_type == "history-damaged"
-        kept = [path.name for path in stage.layout.sentinel_history.iterdir()]
+        kept = [path.name for path in stage.layout.sentinel_conversations.iterdir()]
         assert [each for each in kept if ".corrupt-" in each]
 
 

@@ -165,7 +165,7 @@ AUTHENTICATION_REQUIRED = -32000
 _QUIET = 0.5
 """Seconds without an update after which the replay of a loaded session is complete."""
 
-_LONGEST_HISTORY = 20.0
+_LONGEST_REPLAY = 20.0
 """Seconds to wait for the replay of a loaded session at most."""
 
 _SET_MODEL = "session/set_model"
@@ -284,19 +284,19 @@ class Dialogue:
             offer = await self._ask("session/new", **here)
         else:
             method = resuming(abilities, self._order.forks)
-            self._story.is_history = True
+            self._story.is_replay = True
             offer = {"sessionId": resumed} | await self._ask(method, sessionId=resumed, **here)
             if method == "session/load":
-                await self._history_ends()
+                await self._replay_ends()
 
-            self._story.is_history = False
+            self._story.is_replay = False
 
         self._session = as_text(offer.get("sessionId")) or None
         return offer
 
-    async def _history_ends(self) -> None:
+    async def _replay_ends(self) -> None:
         """Wait until a loaded session is replayed; some agents continue after their answer."""
-        with anyio.move_on_after(_LONGEST_HISTORY):
+        with anyio.move_on_after(_LONGEST_REPLAY):
             while True:
                 heard = self._story.heard_so_far
                 await anyio.sleep(_QUIET)

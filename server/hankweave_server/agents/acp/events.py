@@ -67,7 +67,7 @@ class AcpTranslator:
         """True once there was a text or a tool call; thinking alone is not an answer."""
         self.cost: float | None = None
         """The cost of the whole session in US dollars, as the agent last reported it."""
-        self.is_history = False
+        self.is_replay = False
         """True while a loaded session is replayed; then only costs are read."""
         self.heard_so_far = 0
         """Number of updates."""
@@ -82,7 +82,7 @@ class AcpTranslator:
         if kind == "usage_update":
             self._note_cost(update.get("cost"))
 
-        if self.is_history or kind in _SILENT:
+        if self.is_replay or kind in _SILENT:
             return
 
         match kind:

@@ -28,10 +28,10 @@ from hankweave_server.cli.attach.session import AttachSession
 from hankweave_server.cli.attach.steps import execution_of, facts_of, reason_of_end
 from hankweave_server.cli.attach.transcript import (
     Block,
-    History,
     ToolCall,
+    Transcript,
     blocks_of_diff,
-    history_of,
+    transcript_of,
 )
 from hankweave_server.domain.execution_thread import active_codon, span_of
 from hankweave_server.plain_text import one_line
@@ -56,7 +56,7 @@ class StepPane(Vertical):
         self._session = session
         self._say = say
         self._step: CodonId | None = None
-        self._history: History | None = None
+        self._transcript: Transcript | None = None
         self._shown: tuple[CodonId | None, int, str] | None = None
         """The execution that is shown: step, attempt and start; None before the first one."""
         self._ending: Block | None = None
@@ -91,8 +91,8 @@ class StepPane(Vertical):
         """Add an event to the transcript, if it belongs to the execution that is shown."""
         active = active_codon(self._session.state)
         is_shown = active is not None and self._shown == _identity(active.codon_id, active)
-        if self._history is not None and is_shown:
-            self._history.add(event)
+        if self._transcript is not None and is_shown:
+            self._transcript.add(event)
 
     def show(self, step: CodonId | None) -> bool:
         """Show the execution of a step; return whether it was not shown already."""
@@ -103,7 +103,7 @@ class StepPane(Vertical):
             self._end_with(codon)
             return False
 
-        self._shown, self._history, self._ending, self._found = shown, None, None, []
+        self._shown, self._transcript, self._ending, self._found = shown, None, None, []
         if codon is not None:
             self._read(codon)
         elif not self.shows_changes:
@@ -111,14 +111,14 @@ class StepPane(Vertical):
 
         return True
 
-    @work(exclusive=True, group="history")
+    @work(exclusive=True, group="transcript")
     async def _read(self, codon: CodonExecution) -> None:
         client = self._session.client
 
         async def read() -> None:
             # Events that come while its first page is read are added to it.
-            self._history = await history_of(client, codon)
-            await self._history.read_older()
+            self._transcript = await transcript_of(client, codon)
+            await self._transcript.read_older()
 
         note = await outcome(read())
         if note.is_complaint:
@@ -139,29 +139,29 @@ class StepPane(Vertical):
             self._ending = Block(
                 "note", _LAST, text=text, severity="error" if is_failure else "info"
             )
-            if self._history is not None and not self.shows_changes:
+            if self._transcript is not None and not self.shows_changes:
                 self.show_blocks()
 
     def show_blocks(self, *, starts: bool = False) -> None:
         """Draw the transcript as it was read so far."""
-        if self._history is not None:
+        if self._transcript is not None:
             ending = [] if self._ending is None else [self._ending]
             root = self._session.client.ready.agent_root_path
-            blocks = [*self._history.blocks, *ending]
+            blocks = [*self._transcript.blocks, *ending]
             empty = Block("note", _LAST, text="Nothing has been said yet.")
             self._view.show(blocks or [empty], root=root, starts=starts)
 
     @on(BlockView.TopReached, "#transcript")
     def _want_older(self) -> None:
-        if self._history is not None and self._history.has_more and not self.shows_changes:
-            self._read_older(self._history)
+        if self._transcript is not None and self._transcript.has_more and not self.shows_changes:
+            self._read_older(self._transcript)
 
     @work(exclusive=True, group="older")
-    async def _read_older(self, history: History) -> None:
-        note = await outcome(history.read_older())
+    async def _read_older(self, transcript: Transcript) -> None:
+        note = await outcome(transcript.read_older())
         if note.is_complaint:
             self._say(note)
-        elif history is self._history:
+        elif transcript is self._transcript:
             self.show_blocks()
 
     @on(BlockView.Opened, "#transcript")
@@ -265,12 +265,12 @@ class StepPane(Vertical):
 
     @work(exclusive=True, group="search")
     async def _find(self, text: str) -> None:
-        history = self._history
-        if history is None:
+        transcript = self._transcript
+        if transcript is None:
             return
 
         async def find() -> None:
-            self._found = await history.find(text)
+            self._found = await transcript.find(text)
 
         note = await outcome(find())
         self._sought, self._place = text, len(self._found)
@@ -284,17 +284,17 @@ class StepPane(Vertical):
 
     @work(exclusive=True, group="search")
     async def _read_to(self, seq: int) -> None:
-        history = self._history
-        if history is None:
+        transcript = self._transcript
+        if transcript is None:
             return
 
         view = self._view
         view.follows = False
-        note = await outcome(history.read_to(seq))
+        note = await outcome(transcript.read_to(seq))
         self.show_blocks()
         if note.is_complaint:
             self._say(note)
-        elif block := history.block_of(seq):
+        elif block := transcript.block_of(seq):
             view.select(block)
             self._say(Note(f"{self._place + 1} of {len(self._found)}"))
 

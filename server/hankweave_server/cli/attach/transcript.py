@@ -289,7 +289,7 @@ _SEARCHED_INPUTS = (
 """Fields of `toolInput` that a search looks at."""
 
 
-class History:
+class Transcript:
     """The transcript of one execution of a codon."""
 
     def __init__(self, calls: Calls, since: int, until: int) -> None:
@@ -382,7 +382,7 @@ def _shows(data: dict[str, Any], text: str) -> bool:
     return any(isinstance(value, str) and folded in value.casefold() for value in values)
 
 
-async def history_of(client: Client, codon: CodonExecution) -> History:
+async def transcript_of(client: Client, codon: CodonExecution) -> Transcript:
     """Return the transcript of an execution, of which nothing is read yet.
 
     Events after `client.last_seq` have to be added, beginning at once.
@@ -391,9 +391,9 @@ async def history_of(client: Client, codon: CodonExecution) -> History:
     match codon:
         case CompletedCodon(end_time=end) | FailedCodon(end_time=end) | SkippedCodon(end_time=end):
             until = await _first_since(client, end, client.last_seq) - 1
-            return History(client, since, max(since, until))
+            return Transcript(client, since, max(since, until))
         case _:
-            return History(client, since, client.last_seq)
+            return Transcript(client, since, client.last_seq)
 
 
 async def _first_since(calls: Calls, time: str, last: int) -> int:

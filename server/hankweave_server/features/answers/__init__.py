@@ -5,11 +5,11 @@ Nothing here changes an execution. A server answers with it, and so does a comma
 Modules, in reading order:
 
 - `blame`: the checkpoint that each line of a file comes from
-- `history`: the versions of files through checkpoints, renames and restores included
+- `file_versions`: the versions of files through checkpoints, renames and restores included
 - `authors`: the call, or the person, behind a change
 - `stories`: the answers, as they are sent and printed
 - `handlers`: the commands `file.*`
-- `local_past`: the past of an execution on this machine, for the terminal
+- `local_past`: the history of an execution on this machine, for the terminal
 - `blame_command`: `blame`
 - `why_command`: `why`
 - `changes_command`: `changes`

@@ -29,7 +29,7 @@ from hankweave_server.domain.execution_thread import plan_entry
 from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.domain.timelines import attempt_runs
-from hankweave_server.features.answers.history import ReadHistory
+from hankweave_server.features.answers.file_versions import ReadHistory
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line

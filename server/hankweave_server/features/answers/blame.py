@@ -34,7 +34,7 @@ class FileVersion(NamedTuple):
     """The name of its content."""
 
 
-class VersionHistory(Protocol):
+class VersionGraph(Protocol):
     """The versions of files, and how they follow each other."""
 
     def beginning(self, version: FileVersion) -> FileVersion:
@@ -76,7 +76,7 @@ class _Trace:
 
 
 def blame(
-    newest: FileVersion, count: int, wanted: Iterable[tuple[int, int]], history: VersionHistory
+    newest: FileVersion, count: int, wanted: Iterable[tuple[int, int]], versions: VersionGraph
 ) -> list[BlamedLines]:
     """Return who has brought the wanted lines of a file with `count` lines, in their order.
 
@@ -90,9 +90,9 @@ def blame(
     order: list[tuple[float, FileVersion]] = []
 
     def follow(version: FileVersion, trace: _Trace) -> None:
-        version = history.beginning(version)
+        version = versions.beginning(version)
         if version not in waiting:
-            heappush(order, (history.age(version), version))
+            heappush(order, (versions.age(version), version))
 
         waiting.setdefault(version, []).append(trace)
 
@@ -100,12 +100,12 @@ def blame(
     follow(newest, _Trace(followed, count - followed.count(_NONE)))
     while order:
         _, version = heappop(order)
-        older_ones = history.before(version)
+        older_ones = versions.before(version)
         for trace in waiting.pop(version):
             size, rest = len(trace.lines), [(0, trace.lines)]
             for older in older_ones:
                 if trace.followed:
-                    passed, rest = _divided(trace, history.changed(older, version))
+                    passed, rest = _divided(trace, versions.changed(older, version))
                     trace = _Trace([], trace.followed - passed.followed)
                     if passed.followed:
                         follow(older, passed)

@@ -32,7 +32,7 @@ from hankweave_server.api.lookup import CheckpointLookup, Sources, the_path
 from hankweave_server.domain import targets
 from hankweave_server.features.answers.authors import authors_of
 from hankweave_server.features.answers.blame import FileVersion
-from hankweave_server.features.answers.history import FileHistory, ReadHistory, file_history
+from hankweave_server.features.answers.file_versions import FileVersions, ReadHistory, file_versions
 from hankweave_server.features.answers.stories import blame_of, changes_of, story_of
 from hankweave_server.ledger.moments import open_for_search
 from hankweave_server.paths import Layout
@@ -125,7 +125,7 @@ class Answers:
             state = self._past.sources.state()
             with (
                 closing(open_for_search(self._layout)) as journal,
-                file_history(self._layout, journal, state, copies=copies) as files,
+                file_versions(self._layout, journal, state, copies=copies) as files,
             ):
                 return answer(ReadHistory(self._layout, files, journal, state))
 
@@ -153,7 +153,7 @@ class Answers:
         return newest
 
 
-def _versions(files: FileHistory, newest: FileVersion) -> Iterator[FileVersion]:
+def _versions(files: FileVersions, newest: FileVersion) -> Iterator[FileVersion]:
     """Yield the version that each change of a file has made, newest first."""
     version = files.beginning(newest)
     yield version
@@ -162,7 +162,7 @@ def _versions(files: FileHistory, newest: FileVersion) -> Iterator[FileVersion]:
         yield version
 
 
-def _change(files: FileHistory, version: FileVersion, author: ChangeAuthor) -> ChangeOfFile:
+def _change(files: FileVersions, version: FileVersion, author: ChangeAuthor) -> ChangeOfFile:
     origins, path = files.before(version), shown(version.path)
     old = files.content(origins[0].blob) if origins else None
     lines = files.repo.line_diff(path, old, files.content(version.blob), patch_wanted=False)

@@ -14,7 +14,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.records import all_records
 from hankweave_server.domain import targets
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.features.answers.history import ReadHistory, file_history
+from hankweave_server.features.answers.file_versions import ReadHistory, file_versions
 from hankweave_server.ledger.moments import saved_state, state_at_end
 from hankweave_server.local.hints import terminal_hint
 from hankweave_server.local.journals import searching_journal
@@ -23,7 +23,7 @@ from hankweave_server.paths import Layout
 
 
 class LocalHistory(ReadHistory):
-    """The past of an execution on this machine."""
+    """The history of an execution on this machine."""
 
     def named(self, text: str | None) -> Sha:
         """Return the checkpoint of a SHA or of the end of a step; the newest one without a name.
@@ -49,11 +49,11 @@ class LocalHistory(ReadHistory):
 
 @contextmanager
 def reading_history(layout: Layout, *, copies: bool = False) -> Iterator[LocalHistory]:
-    """Open the past of an execution; raise Stop if there is none, or if it is damaged."""
+    """Open the history of an execution; raise Stop if there is none, or if it is damaged."""
     saved = saved_state(layout)
     with searching_journal(layout) as journal, stopping_at_damage():
         state = state_at_end(journal, saved)
-        with file_history(layout, journal, state, copies=copies) as files:
+        with file_versions(layout, journal, state, copies=copies) as files:
             try:
                 yield LocalHistory(layout, files, journal, state)
             except Refused as refused:

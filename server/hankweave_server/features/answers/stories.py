@@ -20,7 +20,7 @@ from hankweave_protocol.replies import (
 )
 from hankweave_server.features.answers.authors import authors_of, prompt_of, words_before
 from hankweave_server.features.answers.blame import blame
-from hankweave_server.features.answers.history import ReadHistory
+from hankweave_server.features.answers.file_versions import ReadHistory
 from hankweave_server.git.repo import RawCommit
 from hankweave_server.plain_text import counted
 from hankweave_server.worktree.names import shown

@@ -56,9 +56,9 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
         return _committed(root, step, commit)
 
     assert step is not None
-    with sentences(), reading(layout_of(root)) as history:
-        called = history.called(step)
-        marks = [each.mark for each in history.labelled]
+    with sentences(), reading(layout_of(root)) as checkpoints:
+        called = checkpoints.called(step)
+        marks = [each.mark for each in checkpoints.labelled]
 
     if called:
         return _the_one(called, step)
@@ -73,8 +73,8 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
 def _committed(root: Path, step: str | None, commit: str) -> Target:
     """Return the checkpoint with a hash, or the one that a commit with this hash was made of."""
     said = None if step is None else f"Using --to-commit {commit}."
-    with sentences(), reading(layout_of(root)) as history:
-        is_known = bool(history.beginning_with(commit))
+    with sentences(), reading(layout_of(root)) as checkpoints:
+        is_known = bool(checkpoints.beginning_with(commit))
 
     if not is_known and is_git_project(root):
         with sentences():
@@ -89,14 +89,14 @@ def _committed(root: Path, step: str | None, commit: str) -> Target:
 
 def _is_only_in_git(root: Path, step: str | None, commit: str | None) -> bool:
     """Return whether only git has the target, such as a checkpoint of CheckpointManager."""
-    with sentences(), reading(layout_of(root)) as history:
+    with sentences(), reading(layout_of(root)) as checkpoints:
         if commit is not None:
             git = WorkspaceGit(root)
-            is_known = bool(history.beginning_with(commit))
+            is_known = bool(checkpoints.beginning_with(commit))
             return not is_known and git.has_commit(commit) and not git.shadow_checkpoint_of(commit)
 
         assert step is not None
-        if history.called(step) or step in _codons_of(root):
+        if checkpoints.called(step) or step in _codons_of(root):
             return False
 
     with git_manager(root) as manager, sentences():

@@ -62,7 +62,7 @@ class Labelled:
     """True for an ancestor of the current state, or the current state itself."""
 
 
-class ShadowHistory:
+class ShadowCheckpoints:
     """All checkpoints of one execution, read at one point in time."""
 
     def __init__(self, engine: CheckpointEngine | None) -> None:
@@ -138,14 +138,14 @@ class ShadowHistory:
 
 
 @contextmanager
-def reading(layout: Layout) -> Iterator[ShadowHistory]:
-    """Open the history of an execution; it is empty while there is no shadow repository."""
+def reading(layout: Layout) -> Iterator[ShadowCheckpoints]:
+    """Open the checkpoints of an execution; there are none while there is no shadow repository."""
     if not layout.shadow_repository.is_dir():
-        yield ShadowHistory(None)
+        yield ShadowCheckpoints(None)
         return
 
     with reading_store(layout) as engine:
-        yield ShadowHistory(engine)
+        yield ShadowCheckpoints(engine)
 
 
 def _parent(facts: CommitFacts) -> Sha | None:
@@ -218,8 +218,8 @@ class Shadow:
     # --- operations, run in the worker thread --------------------------------------------------
 
     def _create(self, label: str) -> Checkpoint | None:
-        with reading(self._layout) as history:
-            latest = history.latest()
+        with reading(self._layout) as checkpoints:
+            latest = checkpoints.latest()
 
         if latest is not None and not self._differs_from(latest.sha):
             return None
@@ -228,22 +228,22 @@ class Shadow:
         return self._described(made)
 
     def _described(self, made: CheckpointRecord) -> Checkpoint:
-        with reading(self._layout) as history:
-            own = next(each for each in history.labelled if each.sha == made.sha)
-            return history.described(own)
+        with reading(self._layout) as checkpoints:
+            own = next(each for each in checkpoints.labelled if each.sha == made.sha)
+            return checkpoints.described(own)
 
     def _listed(self) -> list[Checkpoint]:
-        with reading(self._layout) as history:
-            return [history.described(each) for each in history.labelled]
+        with reading(self._layout) as checkpoints:
+            return [checkpoints.described(each) for each in checkpoints.labelled]
 
     def _latest(self) -> Checkpoint | None:
-        with reading(self._layout) as history:
-            latest = history.latest()
-            return None if latest is None else history.described(latest)
+        with reading(self._layout) as checkpoints:
+            latest = checkpoints.latest()
+            return None if latest is None else checkpoints.described(latest)
 
     def _has_changes_since(self, commit: str) -> bool:
-        with reading(self._layout) as history:
-            found = _meant_by(commit, history)
+        with reading(self._layout) as checkpoints:
+            found = _meant_by(commit, checkpoints)
 
         if len(found) != 1:
             raise UnknownCheckpoint(
@@ -254,12 +254,12 @@ class Shadow:
         return self._differs_from(found[0])
 
     def _roll_back(self, step: int | str | None, commit: str | None) -> bool:
-        with reading(self._layout) as history:
+        with reading(self._layout) as checkpoints:
             if commit:
-                found = _meant_by(commit, history)
+                found = _meant_by(commit, checkpoints)
                 target = found[0] if len(found) == 1 else None
             else:
-                called = [] if step is None else history.called(step)
+                called = [] if step is None else checkpoints.called(step)
                 target = called[0].sha if called else None
 
         if target is None:
@@ -303,6 +303,6 @@ class Shadow:
                 raise CheckpointError(stop.message, stop.hint or "") from None
 
 
-def _meant_by(commit: str, history: ShadowHistory) -> list[Sha]:
+def _meant_by(commit: str, checkpoints: ShadowCheckpoints) -> list[Sha]:
     prefix = commit.strip().lower()
-    return history.beginning_with(prefix) if prefix else []
+    return checkpoints.beginning_with(prefix) if prefix else []

@@ -27,7 +27,7 @@ _NO_STEPS = (
 )
 
 
-class HistoryEntry(Value, kw_only=True, omit_defaults=False):
+class StepEntry(Value, kw_only=True, omit_defaults=False):
     """One checkpoint, as `hankweave history --json` prints it."""
 
     step: int
@@ -69,9 +69,9 @@ def history(execution: Path | None, repository: Repository, as_json: bool) -> No
         console().print(_table(found))
 
 
-def _entry(step: ListedStep) -> HistoryEntry:
+def _entry(step: ListedStep) -> StepEntry:
     made = step.checkpoint
-    return HistoryEntry(
+    return StepEntry(
         step=made.step,
         name=step.name,
         commit_hash=made.commit_hash,

@@ -112,10 +112,10 @@ def steps_in(place: StepPlace) -> list[ListedStep]:
         with git_manager(place.root) as manager, sentences():
             return [step_of(each) for each in manager.list_checkpoints()]
 
-    with sentences(), reading(layout_of(place.root)) as history:
+    with sentences(), reading(layout_of(place.root)) as checkpoints:
         return [
-            ListedStep(each.mark.name, each.mark.text, history.described(each))
-            for each in history.labelled
+            ListedStep(each.mark.name, each.mark.text, checkpoints.described(each))
+            for each in checkpoints.labelled
         ]
 
 

@@ -66,7 +66,7 @@ class Occurrences(NamedTuple):
     after: int
 
 
-class FileHistory:
+class FileVersions:
     """The versions of the files in a shadow repository; for one thread."""
 
     def __init__(
@@ -437,18 +437,18 @@ def _text(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class ReadHistory:
-    """The past of an execution, opened for reading next to its server; for one thread."""
+    """The history of an execution, opened for reading next to its server; for one thread."""
 
     layout: Layout
-    files: FileHistory
+    files: FileVersions
     journal: SearchedJournal
     state: State
 
 
 @contextmanager
-def file_history(
+def file_versions(
     layout: Layout, journal: SearchedJournal, state: State, *, copies: bool = False
-) -> Iterator[FileHistory]:
+) -> Iterator[FileVersions]:
     """Open the versions of the files; raise ShadowRepositoryError for damage."""
     with disk_faults(layout.root):
         repo = ShadowRepo(layout.shadow_repository)
@@ -456,7 +456,7 @@ def file_history(
     with closing(repo):
         attempts = (each for known in state.explorations for each in known.attempts)
         results = {each.attempt_id: each.checkpoint_sha for each in attempts}
-        yield FileHistory(
+        yield FileVersions(
             repo,
             restores=tuple(_restores_in(journal)),
             results={name: sha for name, sha in results.items() if sha is not None},
