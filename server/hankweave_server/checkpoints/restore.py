@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import Contents
@@ -77,7 +76,7 @@ from hankweave_server.worktree.attributes import (
 )
 from hankweave_server.worktree.databases import HEADER, INDEX, base_of, family, is_database_at
 from hankweave_server.worktree.dirfd import Descent
-from hankweave_server.worktree.gitignore import IgnoreRules
+from hankweave_server.worktree.gitignore import FolderRules
 from hankweave_server.worktree.names import is_within, joined, parents_of
 from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.scan import WorkTreeScan
@@ -95,7 +94,6 @@ class TargetSnapshot:
     sha: Sha
     tree: bytes
     manifest: Manifest
-    _rules: dict[bytes, IgnoreRules | None] = field(default_factory=dict, compare=False)
 
     def files(self) -> Iterator[tuple[bytes, Entry]]:
         return files_below(self.repo.read_tree, self.tree)
@@ -133,30 +131,25 @@ class TargetSnapshot:
         if any(self._is_file(folder) for folder in above):
             return False  # It is in the way of something that the checkpoint holds.
 
-        for outer, folder in pairwise([b"", *above]):
-            rules = self._rules_in(outer)
-            if rules is not None and rules.hide(folder, is_folder=True):
-                return True
+        if any(self._rules.hide(folder, is_folder=True) for folder in above):
+            return True
 
-        rules = self._rules_in(above[-1] if above else b"")
-        return rules is not None and rules.hide(path, is_folder=False)
+        return self._rules.hide(path, is_folder=False)
+
+    @cached_property
+    def _rules(self) -> FolderRules:
+        return FolderRules(self._ignore_file)
+
+    def _ignore_file(self, path: bytes) -> bytes | None:
+        entry = self.entry(path)
+        if entry is None or entry.mode in (LINK, FOLDER):
+            return None
+
+        return self.repo.read_blob(entry.digest)
 
     def _is_file(self, path: bytes) -> bool:
         entry = self.entry(path)
         return entry is not None and entry.mode != FOLDER
-
-    def _rules_in(self, folder: bytes) -> IgnoreRules | None:
-        """Return the rules that apply in a folder of the checkpoint, outer ones included."""
-        if folder not in self._rules:
-            outer = self._rules_in(folder.rpartition(b"/")[0]) if folder else None
-            entry = self.entry(joined(folder, b".gitignore"))
-            if entry is None or entry.mode in (LINK, FOLDER):
-                self._rules[folder] = outer
-            else:
-                content = self.repo.read_blob(entry.digest)
-                self._rules[folder] = IgnoreRules(outer, folder, content)
-
-        return self._rules[folder]
 
     def has_folder(self, path: bytes) -> bool:
         """Return whether the checkpoint has that folder, even if it is empty."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hankweave_server.user_git.settings import UserSettings
-from hankweave_server.worktree.gitignore import IgnoreRules
-from hankweave_server.worktree.names import joined, parents_of
+from hankweave_server.worktree.gitignore import FolderRules, IgnoreRules
+from hankweave_server.worktree.names import parents_of
 
-IGNORE_FILE = b".gitignore"
 _OURS = frozenset({b".git", b".hankweave", b".architect"})
 _HALF_WRITTEN = b".hankweave.restoring"
 
@@ -19,18 +18,17 @@ class Ignoring:
     def __init__(
         self, settings: UserSettings, exclude: bytes, read: Callable[[bytes], bytes | None]
     ) -> None:
-        self._read = read
         usual = settings.file("core.excludesfile", "ignore")
         outermost = IgnoreRules(IgnoreRules(None, b"", usual), b"", exclude)
-        self._rules = {b"": self._on_top_of(outermost, b"")}
+        self._rules = FolderRules(read, outermost)
 
     def hides(self, path: bytes, *, is_folder: bool) -> bool:
         """Return whether a name is ignored, provided that no folder above it is."""
-        folder, _, name = path.rpartition(b"/")
+        name = path.rpartition(b"/")[2]
         if name in _OURS or name.startswith(_HALF_WRITTEN):
             return True
 
-        return self._in(folder).hide(path, is_folder=is_folder)
+        return self._rules.hide(path, is_folder=is_folder)
 
     def hides_folder_or_one_above(self, folder: bytes) -> bool:
         if not folder:
@@ -38,14 +36,3 @@ class Ignoring:
 
         above = [*reversed(parents_of(folder)), folder]
         return any(self.hides(each, is_folder=True) for each in above)
-
-    def _in(self, folder: bytes) -> IgnoreRules:
-        if folder not in self._rules:
-            outer = self._in(folder.rpartition(b"/")[0])
-            self._rules[folder] = self._on_top_of(outer, folder)
-
-        return self._rules[folder]
-
-    def _on_top_of(self, outer: IgnoreRules, folder: bytes) -> IgnoreRules:
-        content = self._read(joined(folder, IGNORE_FILE))
-        return IgnoreRules(outer, folder, content) if content else outer

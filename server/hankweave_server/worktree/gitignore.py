@@ -20,6 +20,8 @@ from enum import Enum, auto
 
 from hankweave_server.worktree.names import joined
 
+IGNORE_FILE = b".gitignore"
+
 
 class _Star(Enum):
     NAME = auto()
@@ -289,6 +291,31 @@ class IgnoreRules:
                 return rule.hides
 
         return None
+
+
+class FolderRules:
+    """The ignore rules in the folders of one tree, each read when it is first needed."""
+
+    def __init__(
+        self, read: Callable[[bytes], bytes | None], outermost: IgnoreRules | None = None
+    ) -> None:
+        """`read` returns the content of the `.gitignore` of that path; None if there is none."""
+        self._read = read
+        self._outermost = outermost
+        self._known: dict[bytes, IgnoreRules | None] = {}
+
+    def hide(self, path: bytes, *, is_folder: bool) -> bool:
+        """Return whether a path is ignored, provided that no folder above it is."""
+        rules = self._in(path.rpartition(b"/")[0])
+        return rules is not None and rules.hide(path, is_folder=is_folder)
+
+    def _in(self, folder: bytes) -> IgnoreRules | None:
+        if folder not in self._known:
+            outer = self._in(folder.rpartition(b"/")[0]) if folder else self._outermost
+            content = self._read(joined(folder, IGNORE_FILE))
+            self._known[folder] = IgnoreRules(outer, folder, content) if content else outer
+
+        return self._known[folder]
 
 
 def _rules(content: bytes) -> Iterator[_Rule]:

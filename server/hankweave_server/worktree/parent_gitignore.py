@@ -11,8 +11,8 @@ import os
 import stat
 from pathlib import Path
 
-from hankweave_server.worktree.gitignore import IgnoreRules
-from hankweave_server.worktree.scan import IGNORE_FILE, IGNORE_FILE_LIMIT
+from hankweave_server.worktree.gitignore import IGNORE_FILE, IgnoreRules
+from hankweave_server.worktree.scan import IGNORE_FILE_LIMIT
 
 
 def rules_above(work_tree: Path) -> IgnoreRules | None:

@@ -75,7 +75,7 @@ from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.attributes import Attributes, attributes_of
 from hankweave_server.worktree.databases import COMPANIONS, INDEX, base_of, is_database_in
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
-from hankweave_server.worktree.gitignore import IgnoreRules
+from hankweave_server.worktree.gitignore import IGNORE_FILE, IgnoreRules
 from hankweave_server.worktree.inotify import WatchFailed
 from hankweave_server.worktree.names import is_never_captured, is_out_of_bounds, is_reserved, joined
 from hankweave_server.worktree.patterns import UnifiedFileResolver
@@ -95,7 +95,6 @@ RACY_WINDOW_NS = 20_000_000
 VERIFY_AGAIN_SECONDS = 0.1
 """Longer than a process stays between a change and its event, inside of one system call."""
 
-IGNORE_FILE = b".gitignore"
 _UNSETTLED = Signature(0, 0, 0, 0, 0)
 IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none above 100 MiB.
 
