@@ -21,12 +21,7 @@ ClientId = NewType("ClientId", str)
 CommandId = NewType("CommandId", str)
 OperationId = NewType("OperationId", str)
 
-_SHA = re.compile(r"[0-9a-f]{40}")
 _SHA_PREFIX = re.compile(r"[0-9a-f]{4,40}")
-
-
-def is_sha(text: str) -> bool:
-    return _SHA.fullmatch(text) is not None
 
 
 def is_sha_prefix(text: str) -> bool:

@@ -92,8 +92,7 @@ class OurStore(Store):
         target = Sha(sha)
         plan = self.engine.plan_restore(target, EVERYTHING)
         safety = self.engine.checkpoint(request("safety", plan))
-        self.engine.restore(target, safety.sha)
-        self.engine.detach(target)
+        self.engine.restore(target, safety.sha, detaches=True)
 
     def diff(self, old: str, new: str) -> LineChanges:
         found = self.engine.diff(Sha(old), Sha(new))

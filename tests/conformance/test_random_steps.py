@@ -139,8 +139,7 @@ class Against(RuleBasedStateMachine):
         sha, then = checkpoint
         plan = self.engine.plan_restore(sha, ("**",))
         safety = self.engine.checkpoint(self._request("safety", plan))
-        report = self.engine.restore(sha, safety.sha)
-        self.engine.detach(sha)
+        report = self.engine.restore(sha, safety.sha, detaches=True)
         assert report.skipped == ()
         assert (report.added, report.updated, report.removed) == (
             plan.added,

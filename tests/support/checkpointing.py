@@ -167,8 +167,7 @@ class EngineDoor:
         (target,) = (each.sha for each in self.engine.commits() if each.sha.startswith(sha))
         plan = self.engine.plan_restore(target, self._patterns)
         safety = self.engine.checkpoint(self._request("safety", plan))
-        report = self.engine.restore(target, safety.sha)
-        self.engine.detach(target)
+        report = self.engine.restore(target, safety.sha, detaches=True)
         touched = {entry.path for entry in (*report.added, *report.updated, *report.removed)}
         assert touched == plan.touched, "the restore did what the plan had said"
         skipped = {shown(item.path): item.reason for item in (*plan.kept, *report.skipped)}

@@ -66,10 +66,20 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain import lifecycle
+from hankweave_server.domain.validation import CodonKey, CostTally
 
 MOMENT = "2025-01-04T12:00:00.000Z"
 LATER = "2025-01-04T12:02:30.000Z"
 TIMED_OUT = FailureReason(type="timeout", retriable=True, message="API request timed out — 30 s")
+
+
+def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:
+    """Return the cost of each codon, in USD, from whole journal lines, oldest first."""
+    tally = CostTally()
+    for line in lines:
+        tally.add(line)
+
+    return tally.result()
 
 
 @dataclass

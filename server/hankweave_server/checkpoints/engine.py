@@ -415,10 +415,6 @@ class CheckpointEngine:
     def tip(self, run_id: RunId) -> Sha | None:
         return self._repo.tip(run_id)
 
-    def detach(self, at: Sha) -> None:
-        """Detach HEAD at a commit; every branch keeps its history."""
-        self._repo.detach(self._commit(at).sha)
-
     # Commits
 
     def commits(self, also: Iterable[Sha] = ()) -> Iterator[CommitFacts]:

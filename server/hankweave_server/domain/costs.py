@@ -172,9 +172,6 @@ class Prices:
         return None if found is None else found.price_of(tokens)
 
 
-NO_PRICES = Prices({})
-
-
 def price_list(files: Iterable[PriceFile]) -> Prices:
     """Merge price files: a later one overrides an earlier one.
 

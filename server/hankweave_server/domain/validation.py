@@ -5,7 +5,7 @@ backup or the journal replaces it. A warning means that the state disagrees with
 of it: a run folder, the shadow repository, the journal. `corrupted_data` comes from the store,
 which reads the bytes; everything else is judged here, from facts that the caller collects.
 
-For `cost_mismatch`, `recounted_costs` adds up the cost of each codon again. The costs in the state
+For `cost_mismatch`, `CostTally` adds up the cost of each codon again. The costs in the state
 are running sums; here they are added up from the journal alone, so that the two can be compared.
 Only lines that contain the name of a transition are decoded, as in `checkpoints.records.on_record`.
 """
@@ -71,7 +71,7 @@ def validate(
 ) -> StateValidation:
     """Check a state against itself and its surroundings.
 
-    `run_folders` are the names in `runs/`. `recomputed_costs` is the result of `recounted_costs`
+    `run_folders` are the names in `runs/`. `recomputed_costs` is the result of a `CostTally`
     over the whole journal; without it each cost is only compared with the sums inside the state.
     """
     errors = errors_in(state)
@@ -379,18 +379,6 @@ class CostTally:
         tallies = self.by_run.get(run_id, [])
         own = (each for each in reversed(tallies) if each.codon_id == codon_id)
         return next((each for each in own if not each.has_ended), _Tally(codon_id))
-
-
-def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:
-    """Add up the costs in whole journal lines, oldest first, sentinels included, in USD.
-
-    Raises msgspec's error for a line that is not an event.
-    """
-    tally = CostTally()
-    for line in lines:
-        tally.add(line)
-
-    return tally.result()
 
 
 def _change_in(line: bytes) -> object:

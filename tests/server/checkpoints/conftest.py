@@ -157,15 +157,17 @@ class Lab:
         """Plan, take the safety checkpoint, restore and detach, in the daemon's order."""
         plan = self.engine.plan_restore(target, patterns, paths)
         safety = self.engine.checkpoint(self.request("safety", patterns, before=plan, codon=None))
-        report = self.engine.restore(target, safety.sha, paths, keep)
-        if paths is None:
-            self.engine.detach(target)
+        report = self.engine.restore(target, safety.sha, paths, keep, detaches=paths is None)
 
         if not keep:
             planned = (plan.added, plan.updated, plan.removed)
             assert (report.added, report.updated, report.removed) == planned
 
         return report
+
+    def detach(self, sha: Sha) -> None:
+        """Detach HEAD at a commit, as a restore does; every branch keeps its history."""
+        self.engine._repo.detach(sha)
 
     # The git program
 

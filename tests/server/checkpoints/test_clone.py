@@ -79,7 +79,7 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
     target = lab.checkpoint()
     lab.write("c", "3")
     lab.checkpoint()
-    lab.engine.detach(first.sha)
+    lab.detach(first.sha)
     lab.write("d", "4", 0o604)
     lab.checkpoint(run=OTHER)
     before = stored(lab)

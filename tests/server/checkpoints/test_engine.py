@@ -284,7 +284,7 @@ def test_a_run_has_its_branch_and_rollback_detaches(lab):
     first = lab.checkpoint(run=RunId("r1"))
     lab.write("a", "2")
     second = lab.checkpoint(run=RunId("r1"))
-    lab.engine.detach(first.sha)
+    lab.detach(first.sha)
 
     assert lab.git("rev-parse", "run-r1").strip() == second.sha
     assert lab.engine.tip(RunId("r1")) == second.sha
@@ -298,7 +298,7 @@ def test_a_new_branch_begins_at_the_rollback_point(lab):
     first = lab.checkpoint(run=RunId("r1"))
     lab.write("a", "2")
     second = lab.checkpoint(run=RunId("r1"))
-    lab.engine.detach(first.sha)
+    lab.detach(first.sha)
 
     third = lab.checkpoint(run=RunId("r2"))
 

@@ -199,7 +199,7 @@ def _copy_of(lab: Lab, root: Path) -> Lab:
     copy.git("fetch", "--quiet", str(lab.layout.shadow_repository), f"{sha}:refs/heads/origin")
     copy.reopen()
     assert sha is not None
-    copy.engine.detach(sha)
+    copy.detach(sha)
     copy.rollback(sha)
     return copy
 

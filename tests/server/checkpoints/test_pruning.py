@@ -70,8 +70,7 @@ class Past:
 
         lab.engine.plan_restore(self.base, ("**",))
         self.safety = self._checkpoint(lab, "safety", FIRST)
-        lab.engine.restore(self.base, self.safety)
-        lab.engine.detach(self.base)
+        lab.engine.restore(self.base, self.safety, detaches=True)
         lab.write("new", "n", 0o600)
         self.now = self._checkpoint(lab, "tool", SECOND)
 
@@ -222,7 +221,7 @@ def test_where_head_has_gone_since_stays(lab, past, housekeeping):
 
 def test_the_current_thread_stays(lab, past, housekeeping):
     """Everything reachable from HEAD is kept, whatever its kind and age."""
-    lab.engine.detach(past.tail[1])
+    lab.detach(past.tail[1])
     pruned = prune(lab, housekeeping)
     assert set(pruned.checkpoints) == {past.tail[2], past.safety, past.now}
     assert lab.git("for-each-ref", f"refs/heads/run-{SECOND}") == ""
@@ -305,7 +304,7 @@ def test_a_commit_graph_of_stock_git_does_not_outlive_its_commits(lab, past, hou
 
 def test_packed_refs_move_and_go_too(lab, past, housekeeping):
     """Refs that stock git packed into one file are pruned like loose refs."""
-    lab.engine.detach(past.tail[0])
+    lab.detach(past.tail[0])
     lab.git("pack-refs", "--all")
     prune(lab, housekeeping)
     assert lab.git("for-each-ref", f"refs/heads/run-{SECOND}") == ""
@@ -336,7 +335,7 @@ def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
     if how == "pin":
         pins.pin(past.tail[0], None)
     elif how == "detach":
-        lab.engine.detach(past.tail[0])
+        lab.detach(past.tail[0])
     elif how == "move":
         lab.git("update-ref", f"refs/heads/run-{FIRST}", past.tail[1])
     else:

@@ -37,7 +37,7 @@ class Store:
         self.shas.append(lab.checkpoint().sha)
         lab.write("deep/d.txt", "changed")
         self.shas.append(lab.checkpoint().sha)
-        lab.engine.detach(self.shas[1])
+        lab.detach(self.shas[1])
         lab.write("b.txt", "another line")
         self.shas.append(lab.checkpoint(run=OTHER).sha)
         lab.write("c.txt", "now")

@@ -18,7 +18,7 @@ def history(lab):
     first = lab.checkpoint(run=RunId("r1"), name="Data Observation", codon="codon-1")
     lab.write("schema.ts", "one\ntwo\nthree\nfive\n")
     second = lab.checkpoint(run=RunId("r1"), kind="error", name="Build Zod", codon="build-schema")
-    lab.engine.detach(first.sha)
+    lab.detach(first.sha)
     lab.delete("schema.ts")
     lab.write("renamed.ts", "one\ntwo\nthree\nfour\n")
     third = lab.checkpoint(run=RunId("r2"), name="Again", codon="build-schema")

@@ -7,7 +7,7 @@ import pytest
 from hankweave_protocol.hank import CodonBudget, ContainerBudget, Hank, ScriptedAgentSpec
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
 from hankweave_server.domain.budget.report import warnings
-from hankweave_server.domain.costs import NO_PRICES, parse, price_list
+from hankweave_server.domain.costs import Prices, parse, price_list
 from support.budgets import a_codon, a_hank, a_loop
 
 PRICES = price_list([parse(b'{"models": {"sonnet": {"input": 1, "output": 2}}}')])
@@ -115,6 +115,6 @@ def test_ceilings_of_the_command_line_are_seen() -> None:
 
 def test_a_price_that_is_missing_names_the_model_and_the_cure() -> None:
     """The warning tells the user what to add to the price list."""
-    found = warnings(a_hank(a_codon("a", budget=own(3))), NO_PRICES)
+    found = warnings(a_hank(a_codon("a", budget=own(3))), Prices({}))
     assert "'sonnet'" in found[0].message
     assert "--prices" in found[0].message

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hankweave_protocol.state import NO_TOKENS, Tokens
-from hankweave_server.domain.costs import NO_PRICES, PriceFile, parse, price_list
+from hankweave_server.domain.costs import PriceFile, Prices, parse, price_list
 from hankweave_server.hank.price_files import PACKAGED
 
 MILLION = Tokens(
@@ -54,7 +54,7 @@ def test_a_model_is_found_under_all_its_names(name: str) -> None:
 def test_an_unknown_model_has_no_price(name: str) -> None:
     """An unknown price differs from a price of zero."""
     assert PRICES.price_of(name, MILLION) is None
-    assert NO_PRICES.price_of("claude-opus-4-5", MILLION) is None
+    assert Prices({}).price_of("claude-opus-4-5", MILLION) is None
 
 
 def test_a_short_name_means_the_newest_of_its_kind() -> None:

@@ -23,13 +23,14 @@ from hankweave_protocol.transitions import (
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.lifecycle import Impossible
 from hankweave_server.domain.reducer import apply, resulting_state
-from hankweave_server.domain.validation import CodonKey, costs_of, recounted_costs, validate
+from hankweave_server.domain.validation import CodonKey, costs_of, validate
 from support.histories import (
     MOMENT,
     a_run,
     initializing,
     legal_moves,
     preparing,
+    recounted_costs,
     running,
     some_tokens,
     starting,

@@ -19,12 +19,19 @@ from hankweave_protocol.transitions import (
     RunStarted,
 )
 from hankweave_server.domain.checkpoints.records import on_record
-from hankweave_server.domain.validation import recounted_costs
 from hankweave_server.ledger import journal as journal_module
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
-from support.histories import SteppingClock, a_checkpoint, a_run, running, sha, some_tokens
+from support.histories import (
+    SteppingClock,
+    a_checkpoint,
+    a_run,
+    recounted_costs,
+    running,
+    sha,
+    some_tokens,
+)
 
 OBSERVE = CodonId("observe")
 RUN = a_run(codons=(running(OBSERVE),))

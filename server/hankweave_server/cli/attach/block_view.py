@@ -137,10 +137,6 @@ class BlockView(ScrollView, can_focus=True):
     def current(self) -> Block | None:
         return self._blocks[self.at] if self.at < len(self._blocks) else None
 
-    def plain_text(self) -> str:
-        """Return what is shown, whole, as text."""
-        return "\n".join(strip.text for block in self._blocks for strip in self._lines_of(block))
-
     # --- keys and mouse ----------------------------------------------------------------------
 
     def action_go(self, by: int) -> None:

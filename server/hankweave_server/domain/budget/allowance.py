@@ -197,9 +197,6 @@ class Allowance:
         return next((each.most for each in self.limits if each.currency == "duration"), None)
 
 
-UNLIMITED = Allowance()
-
-
 def allowance(
     hank: Hank, entry: PlanEntry, state: State, ceilings: Ceilings = NO_CEILINGS
 ) -> Allowance:
