@@ -22,7 +22,7 @@ HAZARDS = "server/checkpoints/test_hazards.py"
 
 LIST: dict[str, list[tuple[str, str]]] = {
     "Host x Origin x token": [
-        (DOOR, "test_host_origin_and_token_are_judged_before_the_upgrade"),
+        (DOOR, "test_host_origin_and_token_are_checked_before_the_upgrade"),
         (DOOR, "test_two_hosts_or_two_origins_are_one_too_many"),
         ("intruders/test_the_door.py", "test_a_web_page_gets_in_from_nowhere"),
         ("intruders/test_the_door.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
@@ -37,7 +37,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
     ],
     "wrong, late and missing authentication": [
         (LISTENER, "test_a_wrong_token_in_the_handshake_ends_with_1008"),
-        (LISTENER, "test_who_never_shakes_hands_is_sent_away"),
+        (LISTENER, "test_a_client_without_a_handshake_is_disconnected"),
         (
             "server/transport/test_exposure.py",
             "test_an_open_port_without_address_tls_or_token_is_refused",
@@ -121,7 +121,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ("intruders/test_slow_and_lost.py", "test_a_dead_reader_delays_none_of_fifty"),
         ("intruders/test_slow_and_lost.py", "test_a_dead_reader_costs_little_memory"),
         ("intruders/test_slow_and_lost.py", "test_a_peer_that_vanished_is_noticed"),
-        (CROWD, "test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap"),
+        (CROWD, "test_a_slow_reader_is_closed_with_1013_after_a_stream_without_gaps"),
         (CROWD, "test_one_frame_that_is_not_taken_in_time_is_enough"),
     ],
     "sinceSeq under load": [

@@ -260,7 +260,7 @@ def test_a_restore_needs_room_before_it_starts(lab, monkeypatch):
     assert lab.read("a") == b"y"
 
 
-def test_content_nobody_captured_is_never_overwritten(lab):
+def test_content_without_a_checkpoint_is_never_overwritten(lab):
     """An edit after the safety checkpoint stays, and the restore is reported as incomplete."""
     lab.write("a", "1")
     lab.write("b", "1")

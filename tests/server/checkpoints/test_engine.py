@@ -414,7 +414,7 @@ def test_file_changes_are_given_once(lab):
     assert lab.engine.scan_changes(("**",)) == ()
 
 
-def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
+def test_changes_that_a_checkpoint_did_not_report_are_in_the_next_scan(lab):
     """Changes between a scan and the following checkpoint are reported by the next scan."""
     for name in ("a", "d", "e"):
         lab.write(name, "1")
@@ -439,7 +439,7 @@ def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
     assert lab.engine.scan_changes(("**",)) == ()
 
 
-def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
+def test_changes_that_two_checkpoints_did_not_report_are_in_the_next_scan(lab):
     """Without a scan in between, the next scan reports each file's total change."""
     lab.write("a", "1")
     lab.checkpoint()
@@ -457,7 +457,7 @@ def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
     assert lab.engine.scan_changes(("**",)) == ()
 
 
-def test_what_is_tracked_anew_is_nobodys_change(lab):
+def test_a_newly_tracked_file_is_not_a_change(lab):
     """Files that a checkpoint tracks only because of its wider patterns are not changes."""
     lab.write("a", "1")
     lab.write("b.txt", "1")

@@ -454,7 +454,7 @@ def test_an_ignore_file_edited_in_place_is_obeyed_at_once(lab):
     assert b"sub/x.a" in lab.names(lab.checkpoint().sha)
 
 
-def test_a_safety_checkpoint_captures_what_it_is_told_to(lab):
+def test_a_safety_checkpoint_captures_the_requested_paths(lab):
     """Paths in `also` are captured even if they are ignored and match no pattern."""
     lab.write(".gitignore", "*.log\n")
     lab.write("x/a.log", "1")
@@ -692,7 +692,7 @@ def test_permissions_that_all_change_at_once_come_back(lab):
     assert lab.picture() == then
 
 
-def test_set_uid_is_given_back_to_the_content_and_owner_that_had_it(lab):
+def test_set_uid_is_restored_for_the_same_content_and_owner_only(lab):
     """Other content does not get it, which could grant another user's rights."""
     lab.write("tool", "1", 0o755)
     without = lab.checkpoint()

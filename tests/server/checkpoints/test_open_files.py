@@ -81,7 +81,7 @@ def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
     assert lab.git("show", f"{lab.checkpoint().sha}:late")[0] == "1"
 
 
-def test_what_is_open_and_not_tracked_is_nobodys_concern(lab):
+def test_open_files_that_are_not_tracked_are_not_reported(lab):
     """Open files that no pattern matches are not reported."""
     lab.write("kept.txt", "x")
     with open(lab.tree / "other.log", "w"):

@@ -63,7 +63,7 @@ def test_every_object_reads_as_git_reads_it(lab):
         assert reader.read(digest) == (kind, content_of(lab, digest, kind))
 
 
-def test_what_is_not_in_a_pack_is_nobodys_fault(lab):
+def test_an_object_that_is_not_in_a_pack_is_no_error(lab):
     """A missing or loose object gives None, so that another reader can look for it."""
     several_checkpoints(lab)
     reader, nowhere = reader_of(lab), bytes(20)
@@ -263,7 +263,7 @@ def _streamed(reader: PackReader, digest: bytes) -> bytes | None:
         return None
 
 
-def test_a_pack_cut_short_under_the_reader_kills_nobody(lab):
+def test_a_pack_truncated_while_open_raises_no_signal(lab):
     """A pack truncated while it is open returns no object and raises no signal."""
     lab.write("a", os.urandom(400_000))
     lab.checkpoint()

@@ -269,7 +269,7 @@ def test_pruning_after_consolidation(lab, past, housekeeping):
     lab.assert_sound()
 
 
-def test_the_engine_goes_on(lab, past, housekeeping):
+def test_the_engine_continues_after_pruning(lab, past, housekeeping):
     """A pruned object that reappears is stored again, and a rollback to a kept checkpoint works."""
     lab.rollback(past.tail[2])
     picture = lab.picture()
@@ -287,7 +287,7 @@ def test_the_engine_goes_on(lab, past, housekeeping):
     lab.assert_sound()
 
 
-def test_an_index_of_a_pruned_checkpoint_is_made_anew(lab, past, housekeeping):
+def test_an_index_of_a_pruned_checkpoint_is_rewritten(lab, past, housekeeping):
     """The index is rewritten if it names a pruned blob."""
     lab.write_index(past.tail[2])
     prune(lab, housekeeping)
@@ -560,7 +560,7 @@ def test_fsck_names_what_is_recorded_and_missing(lab, past, housekeeping):
     assert report.checked == 4
 
 
-def test_fsck_goes_on_behind_a_lost_commit(lab, past, housekeeping):
+def test_fsck_continues_after_a_lost_commit(lab, past, housekeeping):
     """A lost commit is named, and the other branch is read to its end."""
     for index in pack_folder(lab).glob("*.idx"):
         if past.tail[2] in listed(lab, index):

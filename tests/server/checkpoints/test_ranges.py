@@ -64,7 +64,7 @@ def test_a_range_of_a_file_that_is_not_there_is_refused(lab) -> None:
             lab.engine.read_range(sha, path, 0, 1)
 
 
-def test_damage_of_a_large_file_is_told_at_the_latest_with_its_last_range(lab) -> None:
+def test_damage_of_a_large_file_is_reported_by_its_last_range_at_the_latest(lab) -> None:
     """Damage is reported by the last range at the latest; until then data is unverified."""
     lab.write("large", LARGE)
     sha = lab.checkpoint().sha

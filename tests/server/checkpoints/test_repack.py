@@ -109,7 +109,7 @@ def test_every_object_is_still_there(lab, housekeeping):
     lab.assert_sound()
 
 
-def test_ten_times_less(lab, housekeeping):
+def test_a_repack_shrinks_edits_of_one_file_to_a_tenth(lab, housekeeping):
     """One-file checkpoints of a file that is edited again and again shrink to a tenth."""
     grow(lab, 1)
     housekeeping.consolidate(never)
@@ -160,7 +160,7 @@ def test_the_disk_gets_its_bytes_back(lab):
     lab.engine = CheckpointEngine.open(lab.layout)
 
 
-def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
+def test_a_repack_is_needed_after_many_packs(lab, housekeeping):
     """Sixteen new packs require a repack; after it none is required."""
     grow(lab, FRESH_PACKS - 1)
     assert not housekeeping.needs_consolidation()
@@ -172,7 +172,7 @@ def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
     assert not housekeeping.needs_consolidation()
 
 
-def test_it_is_needed_when_loose_objects_have_piled_up(lab, housekeeping, monkeypatch):
+def test_a_repack_is_needed_after_many_loose_objects(lab, housekeeping, monkeypatch):
     """Checkpoints without a change require a repack, too."""
     monkeypatch.setattr(repack, "LOOSE_OBJECTS", 5)
     grow(lab, 1, unchanged=4)
@@ -263,7 +263,7 @@ def test_a_kept_pack_stays(lab, housekeeping):
     lab.assert_sound()
 
 
-def test_a_damaged_pack_stays_and_hinders_nobody(lab, housekeeping):
+def test_a_damaged_pack_stays_and_blocks_no_repack(lab, housekeeping):
     """An unreadable pack is neither copied nor removed, and not retried forever."""
     shas = grow(lab, 40)
     (damaged,) = [
@@ -374,7 +374,7 @@ def test_an_index_that_belongs_to_other_bytes_is_not_copied(lab):
         merged(files.pack_folder, [pack])
 
 
-def test_a_walk_goes_on_while_packs_are_replaced(lab, housekeeping):
+def test_a_walk_continues_while_packs_are_replaced(lab, housekeeping):
     """Reading the history during a repack reaches the end of the history."""
     grow(lab, 34)
     repo = ShadowRepo(lab.layout.shadow_repository)

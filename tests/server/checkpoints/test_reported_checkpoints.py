@@ -81,7 +81,7 @@ def test_nothing_is_reported_twice(lab: Lab) -> None:
     assert isinstance(again, CheckpointMade)
 
 
-def test_digests_are_left_out_where_nobody_wants_them(lab: Lab) -> None:
+def test_digests_are_left_out_if_they_are_not_requested(lab: Lab) -> None:
     """A burst is reported without them."""
     lab.checkpoint()
     for number in range(40):

@@ -162,7 +162,7 @@ def test_what_is_put_back_is_private_and_leaves_nothing_beside_it(mind):
     assert mind.content() == {"s.jsonl": LINE}
 
 
-def test_numbers_go_on_behind_those_that_checkpoints_name(mind):
+def test_new_numbers_follow_those_that_checkpoints_name(mind):
     """New numbers follow those that checkpoints name, even of lost snapshots and beyond 100."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)

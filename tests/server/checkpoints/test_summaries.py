@@ -26,7 +26,7 @@ def extent(lab) -> Extent:
     return measured
 
 
-def test_it_is_kept_in_the_commit(lab):
+def test_a_summary_is_kept_in_the_commit(lab):
     """After a crash before its journal line, and after each start, it is read from there."""
     lab.write("a", "1\n2\n")
     request = replace(lab.request(), summarized=lambda extent: f"two\nlines {extent.lines}")
@@ -38,7 +38,7 @@ def test_it_is_kept_in_the_commit(lab):
     assert all_records(lab.engine)[old.sha].summary is None
 
 
-def test_it_tells_the_changes_since_the_checkpoint_before(lab):
+def test_a_summary_has_the_changes_since_the_checkpoint_before(lab):
     """Lines are those that git counts; a new, a changed and a removed file, a link and a mode."""
     assert extent(lab) == Extent(0, lines=(0, 0))
     lab.write("d/a", "1\n2\n3\n4\n")
@@ -57,7 +57,7 @@ def test_it_tells_the_changes_since_the_checkpoint_before(lab):
     assert extent(lab) == Extent(0, lines=(0, 0))
 
 
-def test_it_compares_with_what_an_earlier_process_has_stored(lab):
+def test_a_summary_compares_with_content_that_an_earlier_process_stored(lab):
     """After a start, the content before an edit comes from the repository."""
     lab.write("a", "1\n2\n")
     lab.checkpoint()

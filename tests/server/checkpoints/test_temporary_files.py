@@ -44,7 +44,7 @@ def test_files_are_made_of_those_they_replace(lab):
     assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]
 
 
-def test_who_has_an_old_file_keeps_it(lab):
+def test_a_process_that_has_an_old_file_keeps_it(lab):
     """Open files, mappings and hard links keep the old content."""
     made, then = two_checkpoints(lab)
     old = {number: lab.read(f"d{number % 4}/f{number:02}") for number in range(FILES)}
@@ -67,7 +67,7 @@ def test_who_has_an_old_file_keeps_it(lab):
         held.close()
 
 
-def test_attributes_do_not_wander(lab):
+def test_attributes_of_a_replaced_file_stay_with_its_path(lab):
     """Extended attributes of a replaced file stay with its path, and appear on no other file."""
     made, _ = two_checkpoints(lab)
     for number in range(FILES):
@@ -154,7 +154,7 @@ def test_a_write_that_no_time_shows_is_put_back_in_the_last_moment(lab, monkeypa
 
 
 @pytest.mark.parametrize("missing", ["exchange", "lease"])
-def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missing):
+def test_a_kernel_without_the_exchange_call_restores_as_well(lab, monkeypatch, missing):
     """Without the exchange call or leases, files are created and renamed."""
     made, then = two_checkpoints(lab)
     if missing == "exchange":

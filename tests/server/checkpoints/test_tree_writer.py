@@ -74,7 +74,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
     assert temporary_files(lab) == []
 
 
-def test_an_error_that_is_no_other_disk_comes_out(lab, monkeypatch):
+def test_errors_other_than_exdev_are_raised(lab, monkeypatch):
     """Errors other than EXDEV are raised without a second attempt."""
 
     def broken(self, folder, name, new, seen, is_held):
@@ -110,7 +110,7 @@ def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
     assert not lab.exists("d/a")
 
 
-def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypatch):
+def test_folders_that_another_process_removed_count_as_removed(lab, monkeypatch):
     """Folders that another process removes meanwhile are not an error."""
     made = lab.checkpoint()
     lab.write("d/e/a", "new")
@@ -143,7 +143,7 @@ def refusing(monkeypatch, call: str, name: bytes, error: int) -> None:
     monkeypatch.setattr(os, call, maybe)
 
 
-def test_a_file_that_nobody_may_remove_is_named(lab, monkeypatch):
+def test_a_file_that_cannot_be_removed_is_reported(lab, monkeypatch):
     """A file whose folder's protection cannot be lifted is reported, and the others are removed."""
     made = lab.checkpoint()
     lab.write("d/a", "new")

@@ -71,7 +71,7 @@ def test_two_million_events_take_two_megabytes() -> None:
     assert kept < 9 << 18
 
 
-def test_who_looks_while_lines_are_added_sees_whole_ones() -> None:
+def test_a_reader_sees_whole_lines_while_lines_are_added() -> None:
     """A reader in another thread never gets a range that ends beyond the lines that exist."""
     marks = Bookmarks()
     marks.extend(repeat(10, 1_000))

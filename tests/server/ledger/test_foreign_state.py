@@ -35,7 +35,7 @@ def test_a_resolved_model_is_read_by_its_name() -> None:
     assert state.execution_plan[0].codon.model == "sonnet"
 
 
-def test_a_status_that_nobody_knows_is_refused_where_it_stands() -> None:
+def test_an_unknown_status_is_refused_with_its_path() -> None:
     """The path is the one in the file, not in the normalised copy."""
     content = {"runs": [run(codonId="one", status="dreaming")]}
     with pytest.raises(Refused) as refused:

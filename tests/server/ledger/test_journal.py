@@ -149,7 +149,7 @@ def test_quarantined_tails_never_replace_each_other(path: Path):
     ],
     ids=["garbage", "fragment", "hole", "gap", "duplicate", "first missing", "no seq"],
 )
-def test_damage_before_whole_events_is_raised_and_touched_by_nobody(path, content, number):
+def test_damage_before_whole_events_is_raised_and_left_in_place(path, content, number):
     """Delivered events are never cut off: the error names the line, and the file is unchanged."""
     journal_of(path, content)
     with pytest.raises(JournalCorrupt) as caught:

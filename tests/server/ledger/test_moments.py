@@ -110,7 +110,7 @@ def _began(events: list[Event]) -> int:
     return starts[-1] if starts else 0
 
 
-def test_a_moment_knows_whose_files_stood_in_the_work_tree() -> None:
+def test_a_moment_names_the_checkpoint_of_its_files() -> None:
     """A past moment names the checkpoint whose files were in the work tree.
 
     It is the newest checkpoint on record or, after a rollback of everything, its target. A rollback

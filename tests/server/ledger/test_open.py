@@ -107,7 +107,7 @@ async def test_a_new_directory_begins_empty_and_says_nothing(layout: Layout):
     assert names(layout) == ["events", "state.json"]
 
 
-async def test_an_orderly_end_is_simply_gone_on_from(layout: Layout):
+async def test_a_start_after_an_orderly_end_continues_silently(layout: Layout):
     """After an orderly end, the next start has the same state and nothing to report."""
     state = await with_history(layout)
     ledger = await opened(layout)
@@ -123,7 +123,7 @@ async def test_the_tail_is_replayed_over_an_older_state(layout: Layout):
     assert (ledger.state, ledger.recovery) == (state, None)
 
 
-async def test_a_torn_tail_is_cut_and_told(layout: Layout):
+async def test_a_torn_tail_is_cut_and_reported(layout: Layout):
     """The repair names the file with the cut bytes, and the state is that of the whole lines."""
     state = await with_history(layout)
     with layout.journal.open("ab") as journal:
@@ -182,7 +182,7 @@ async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
     assert told(ledger).kept
 
 
-async def test_a_state_and_backup_ahead_of_the_journal_are_folded_anew(layout: Layout):
+async def test_a_state_and_backup_ahead_of_the_journal_are_folded_again(layout: Layout):
     """If the backup is ahead as well, the whole journal is folded."""
     await with_history(layout)
     truncated(layout, 15)
@@ -195,7 +195,7 @@ async def test_a_state_and_backup_ahead_of_the_journal_are_folded_anew(layout: L
     assert (await opened(layout)).recovery is None
 
 
-async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(layout: Layout):
+async def test_a_state_that_contradicts_the_journal_is_folded_again(layout: Layout):
     """A state of another history is detected where the journal's tail contradicts it."""
     state = await with_history(layout)
     other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
@@ -205,7 +205,7 @@ async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(lay
     assert told(ledger).source == "journal"
 
 
-async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Layout):
+async def test_a_new_journal_begins_with_the_state_of_a_lost_one(layout: Layout):
     """After the loss of its journal, a state is written as the first events of a new one."""
     state = await with_history(layout)
     layout.journal.unlink()
@@ -230,7 +230,7 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
     assert fold_of(layout) == ledger.state
 
 
-async def test_the_repository_is_not_asked_where_the_journal_knows(layout: Layout):
+async def test_the_repository_is_not_read_if_there_is_a_journal(layout: Layout):
     """The journal is preferred to the repository, because it holds more than the commits do."""
     state = await with_history(layout)
     layout.state.unlink()
@@ -320,7 +320,7 @@ async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
     assert (await opened(layout)).recovery is None
 
 
-async def test_a_takeover_that_died_before_its_save_is_simply_gone_on_from(layout: Layout):
+async def test_a_start_continues_a_takeover_that_died_before_its_save(layout: Layout):
     """Once the journal has the past, Hankweave's own state file is ignored."""
     hankweave_wrote(layout)
     theirs = layout.state.read_bytes()

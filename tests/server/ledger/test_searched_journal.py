@@ -115,7 +115,7 @@ def test_what_was_never_published_is_left_out(
     ],
     ids=["inserted", "missing", "twice", "cut"],
 )
-def test_damage_is_named_by_whoever_reads_it(
+def test_each_reader_of_damage_names_it(
     lay: Lay, damage: Callable[[list[bytes]], list[bytes]]
 ) -> None:
     """Lines before and after it are read; a reading over it names the first bad line."""

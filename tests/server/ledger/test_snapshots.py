@@ -139,7 +139,7 @@ def test_a_snapshot_is_whole_when_enough_has_happened_since_the_last(monkeypatch
 
 
 def test_a_snapshot_whose_predecessor_is_missing_is_damage(tmp_path: Path):
-    """A file that somebody edited is not shown with fewer codons than there were."""
+    """An edited file is not shown with fewer codons than there were."""
     lines = stored(loop_of(4))
     journal, _ = Journal.open(tmp_path / "events" / "events.jsonl")
     journal.append([lines[0], frame(2, None), lines[2]])
@@ -150,7 +150,7 @@ def test_a_snapshot_whose_predecessor_is_missing_is_damage(tmp_path: Path):
 
 
 def test_a_searched_journal_shows_whole_snapshots(tmp_path: Path):
-    """Also one that is found from the end, before those that it continues."""
+    """This includes one that is found from the end, before those that it continues."""
     frames, path = loop_of(12), tmp_path / "events.jsonl"
     lines = stored(frames)
     assert lines != frames
@@ -162,7 +162,7 @@ def test_a_searched_journal_shows_whole_snapshots(tmp_path: Path):
         assert journal.stored(5, 3) == lines[5:8]
 
 
-async def test_clients_are_told_whole_snapshots_live_and_from_the_past(tmp_path: Path):
+async def test_clients_receive_whole_snapshots_live_and_from_the_past(tmp_path: Path):
     """The file alone has the short form: subscribers, pages and a later reader see whole events."""
     layout, told = Layout.of_execution(tmp_path), list[bytes]()
 
@@ -230,7 +230,7 @@ def test_the_inputs_of_a_codon_cost_what_differs():
 
 
 def test_inputs_that_continue_none_are_damage():
-    """They are not shown as if a codon had had fewer."""
+    """A codon is not shown with fewer inputs than it had."""
     lines = stored([keyed(1, dict.fromkeys(NAMES, "aa")), keyed(2, dict.fromkeys(NAMES[:9], "aa"))])
     with pytest.raises(ValueError, match="continues one that is not there"):
         whole([frame(1, None), lines[1]]).line(2, lines[1])

@@ -155,7 +155,7 @@ def test_a_good_backup_is_never_overwritten_by_a_bad_primary(layout: Layout):
     assert kept_in(layout)
 
 
-def test_a_primary_that_nobody_verified_is_no_backup(layout: Layout):
+def test_an_unverified_primary_does_not_become_the_backup(layout: Layout):
     """A save without a preceding load leaves the backup alone."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"garbage")
@@ -168,7 +168,7 @@ def state_in(path: Path) -> State:
     return msgspec.json.decode(path.read_bytes(), type=State)
 
 
-def test_a_version_that_is_only_shown_is_no_backup(layout: Layout):
+def test_a_version_that_is_not_durable_does_not_become_the_backup(layout: Layout):
     """A power cut may leave it empty: the backup is the last one that was made durable."""
     store = saved(layout, 1)
     for number in (2, 3):
@@ -209,7 +209,7 @@ def test_a_leftover_temporary_file_loses_against_the_state(layout: Layout):
     assert names(layout) == ["state.json", "state.json.bak"]
 
 
-def test_the_judge_has_the_last_word(layout: Layout):
+def test_the_check_of_the_caller_can_reject_a_valid_state(layout: Layout):
     """A state that is valid in itself can still be rejected by the caller's check."""
     saved(layout, 1, 2)
 
@@ -444,7 +444,7 @@ def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):
     assert isinstance(store_in(layout).load(), UnreadableState)
 
 
-def test_the_last_saved_seq_can_be_had_without_loading(layout: Layout):
+def test_the_last_saved_seq_is_read_without_loading(layout: Layout):
     """The last saved seq says how far the journal is known to be durable."""
     store = store_in(layout)
     assert store.saved_seq() is None

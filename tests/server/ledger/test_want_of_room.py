@@ -181,7 +181,7 @@ async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
     assert len(msgspec.json.decode(layout.state.read_bytes(), type=State).runs) == 1
 
 
-async def test_who_does_not_insist_waits_only_while_there_is_room(
+async def test_an_optional_record_waits_only_while_there_is_room(
     layout: Layout, disk: Disk
 ) -> None:
     """A record that is optional is refused at once; one that must not be lost waits."""
@@ -240,7 +240,7 @@ class _Freeing:
         return spent
 
 
-async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk: Disk) -> None:
+async def test_a_ledger_without_clients_does_not_wait(layout: Layout, disk: Disk) -> None:
     """Before the server serves, a full disk ends it: no client could be told of the wait."""
     ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
     disk.is_full = True
@@ -342,9 +342,7 @@ async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, 
     assert disk.pauses == []
 
 
-async def test_a_broken_disk_that_somebody_else_has_met_stops_the_ledger(
-    layout: Layout, disk: Disk
-) -> None:
+async def test_a_disk_reported_as_broken_stops_the_ledger(layout: Layout, disk: Disk) -> None:
     """After `distrust` nothing is written or saved any more, not even at the end."""
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
@@ -392,7 +390,7 @@ async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Dis
         await space.insist(broken)
 
 
-async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
+async def test_a_shortage_ends_when_nothing_waits_and_the_reserve_is_back(
     layout: Layout, disk: Disk
 ) -> None:
     """A shortage does not end earlier: waiting work needs the space more than the reserve does."""

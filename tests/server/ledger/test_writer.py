@@ -87,7 +87,7 @@ def info(text: str) -> Info:
     return Info(message=text)
 
 
-async def test_a_burst_is_told_in_parts(layout: Layout):
+async def test_a_burst_is_published_in_parts(layout: Layout):
     """A burst of thousands of events does not block the event loop.
 
     Other tasks run between two parts, and the order holds up to the last event.
@@ -128,7 +128,7 @@ async def test_a_burst_is_told_in_parts(layout: Layout):
 # --- recording ------------------------------------------------------------------------------------
 
 
-async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: Layout):
+async def test_a_record_is_on_disk_before_its_caller_continues(layout: Layout):
     """When `record` returns, journal and state.json hold the beginning or end of a run."""
     async with open_ledger(layout) as ledger:
         published = await ledger.record(RunStarted(run=a_run()), info("begun"))
@@ -139,7 +139,7 @@ async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: La
 
 
 async def test_the_edits_of_people_are_saved_after_they_were_recorded(layout: Layout):
-    """As checkpoints: `record` waits for the journal alone, and state.json follows."""
+    """`record` waits for the journal alone, as for checkpoints, and state.json follows."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run()))
         await ledger.record(EditsNoticed(edits={"a.txt": ""}))
@@ -313,7 +313,7 @@ async def test_state_json_is_flushed_in_time_although_transitions_do_not_pause(
         assert saves.durable.count(True) == 1
 
 
-async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout, monkeypatch):
+async def test_a_published_event_survives_a_power_cut(layout: Layout, monkeypatch):
     """Posted events, too, are delivered only after a sync; one sync covers many of them."""
     synced, real = 0, os.fdatasync
 
@@ -451,7 +451,7 @@ async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
         assert len(journal_in(layout)) == ledger.last_seq == 3
 
 
-async def test_to_catch_up_is_to_be_told_of_all_that_was_decided(layout: Layout):
+async def test_catching_up_delivers_all_events_that_were_decided(layout: Layout):
     """Catching up waits for the journal only; state.json may lag.
 
     With nothing pending it is a no-op.
@@ -593,7 +593,7 @@ async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
         assert joined == [lines] * 10
 
 
-async def test_the_history_can_be_had_in_pieces(layout: Layout):
+async def test_the_history_is_read_in_pages(layout: Layout):
     """`history` pages forward, `tail` returns the newest events."""
     async with open_ledger(layout) as ledger:
         for number in range(10):
@@ -626,7 +626,7 @@ async def test_the_history_is_read_beside_the_event_loop(layout: Layout, monkeyp
         assert threading.main_thread() not in readers
 
 
-async def test_who_no_longer_listens_hears_nothing(layout: Layout):
+async def test_a_subscription_that_has_ended_delivers_nothing(layout: Layout):
     """A subscription ends with its block."""
     heard: list[Published] = []
     async with open_ledger(layout) as ledger:
@@ -665,7 +665,7 @@ async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Lay
         await ledger.post(info("too late"))
 
 
-async def test_the_loop_goes_on_while_the_disk_does_not(layout: Layout, monkeypatch):
+async def test_the_event_loop_runs_while_the_disk_hangs(layout: Layout, monkeypatch):
     """A sync that hangs delays only the callers that wait for it."""
     release, real = threading.Event(), os.fdatasync
 
@@ -749,7 +749,7 @@ async def fail_under(
 
 
 @pytest.mark.parametrize(("place", "name", "number"), FAULTS, ids=lambda each: str(each))
-async def test_after_a_failed_write_nothing_is_told_or_written(
+async def test_after_a_failed_write_nothing_is_published_or_written(
     layout: Layout, monkeypatch, place, name: str, number: int
 ):
     """After a failed write the writer ends and every pending and later caller gets the reason.
@@ -796,7 +796,9 @@ async def test_a_failed_save_ends_the_writer_and_takes_nothing_back(
     await again.aclose()
 
 
-async def test_a_journal_that_failed_ends_with_its_last_told_event(layout: Layout, monkeypatch):
+async def test_a_journal_that_failed_ends_with_its_last_published_event(
+    layout: Layout, monkeypatch
+):
     """The failed batch leaves no byte in the journal."""
     fault = _fails(errno.EIO)
     with pytest.raises(ExceptionGroup):

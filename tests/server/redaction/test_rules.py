@@ -135,6 +135,6 @@ def test_variables_that_hold_secrets_are_known_by_name_or_look() -> None:
         ("0123456789", False),
     ],
 )
-def test_random_values_are_told_from_words(value: str, is_random: bool) -> None:
+def test_random_values_are_distinguished_from_words(value: str, is_random: bool) -> None:
     """Letters alone, or digits alone, are words, dates and versions."""
     assert looks_random(value) is is_random

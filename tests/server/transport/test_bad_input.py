@@ -104,7 +104,7 @@ async def test_a_client_of_hankweave_gets_the_error_event(tmp_path: Path, what: 
         assert server.rest.handled == []
 
 
-async def test_a_command_before_the_handshake_is_told_so(tmp_path: Path) -> None:
+async def test_a_command_before_the_handshake_is_refused(tmp_path: Path) -> None:
     """The error is HANDSHAKE_REQUIRED, and the handshake is still possible."""
     async with small_server(tmp_path) as server, server.raw() as client:
         await client.say({"id": "1", "type": "ping"})

@@ -109,7 +109,7 @@ def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], i
             return f"/ws?token={wrong}", (f"Authorization: Bearer {right}",), 401
 
 
-async def test_host_origin_and_token_are_judged_before_the_upgrade(tmp_path: Path) -> None:
+async def test_host_origin_and_token_are_checked_before_the_upgrade(tmp_path: Path) -> None:
     """Only allowed hosts and origins avoid 403, and only then does a wrong token cause 401."""
     async with small_server(tmp_path) as server:
         for host, origin, kind in product(HOSTS, ORIGINS, TOKENS):
@@ -232,7 +232,7 @@ async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> Non
             ]
 
 
-async def test_who_connects_to_a_degraded_server_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_new_client_of_a_degraded_server_is_notified_at_once(tmp_path: Path) -> None:
     """A notice without a seq follows the greeting, because the journal may not have it yet."""
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(

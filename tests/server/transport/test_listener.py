@@ -112,7 +112,7 @@ async def test_a_wrong_token_in_the_handshake_ends_with_1008(tmp_path: Path) -> 
         assert server.rest.greeted == []
 
 
-async def test_who_never_shakes_hands_is_sent_away(tmp_path: Path) -> None:
+async def test_a_client_without_a_handshake_is_disconnected(tmp_path: Path) -> None:
     """After the handshake deadline the socket closes with 1008."""
     async with (
         small_server(tmp_path, handshake_seconds=0.2) as server,
@@ -260,14 +260,14 @@ async def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     assert stop.value.hint is not None
 
 
-async def test_an_exception_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
+async def test_an_exception_of_the_block_is_raised_unwrapped(tmp_path: Path) -> None:
     """The listener's task group does not wrap exceptions of the block."""
     with pytest.raises(KeyError):
         async with small_server(tmp_path):
             raise KeyError("mine")
 
 
-async def test_stopping_says_1001_to_who_listens(tmp_path: Path) -> None:
+async def test_stopping_sends_1001_to_reading_clients(tmp_path: Path) -> None:
     """A client that reads gets all events and a goodbye within the grace."""
     rest = SmallRest()
     async with (
@@ -285,7 +285,7 @@ async def test_stopping_says_1001_to_who_listens(tmp_path: Path) -> None:
         assert client.socket.close_code == 1001
 
 
-async def test_stopping_waits_for_nobody_else(tmp_path: Path) -> None:
+async def test_stopping_does_not_wait_for_stalled_clients(tmp_path: Path) -> None:
     """Stalled and silent clients are cut off after the grace."""
     rest = SmallRest()
     async with small_server(tmp_path, rest, grace_seconds=0.05) as server:
@@ -342,7 +342,7 @@ async def test_an_unwelcome_connection_is_closed_before_it_is_read(tmp_path: Pat
                 writer.close()
 
 
-async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
+async def test_a_command_continues_after_its_client_disconnects(tmp_path: Path) -> None:
     """A rollback is completed even if its client disconnects."""
     begun, finished, go = anyio.Event(), anyio.Event(), anyio.Event()
 

@@ -56,7 +56,7 @@ async def publish_paced(rest: SmallRest, server: SmallServer) -> int:
     return most
 
 
-async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: Path) -> None:
+async def test_a_large_burst_disconnects_no_client_that_reads(tmp_path: Path) -> None:
     """Twice as many events as an outbox holds, published at once, are taken by the kernel."""
     count, rest = 2_000, SmallRest()
     async with small_server(tmp_path, rest) as server:
@@ -74,7 +74,7 @@ async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: P
         assert server.listener.evicted_clients == 0
 
 
-async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Path) -> None:
+async def test_a_peer_that_never_reads_is_cut_off_and_delays_no_other(tmp_path: Path) -> None:
     """Healthy clients get each event in order; the stalled one costs one outbox, then is closed."""
     rest = SmallRest()
     limits = OutboxLimits(messages=200, bytes=1_000_000, send_seconds=5, close_seconds=0.2)
@@ -103,7 +103,9 @@ async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> 
         await collect(client, upto, seqs)
 
 
-async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
+async def test_a_slow_reader_is_closed_with_1013_after_a_stream_without_gaps(
+    tmp_path: Path,
+) -> None:
     """The frames it received are a prefix of the journal, and it can resume from there."""
     rest = SmallRest()
     limits = OutboxLimits(messages=50, send_seconds=LIMIT, close_seconds=LIMIT)

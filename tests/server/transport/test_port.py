@@ -87,7 +87,7 @@ def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> Non
         pass
 
 
-def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -> None:
+def test_the_spare_descriptor_refuses_a_connection_when_none_is_left(port: Port) -> None:
     """Without the spare descriptor the connection would wait and wake the loop endlessly."""
     with caller(port) as late:
         with no_descriptor_left():
@@ -100,7 +100,7 @@ def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -
         assert late.recv(1) == b""
 
 
-def test_without_the_spare_one_the_loop_is_told_once_and_rests(
+def test_without_the_spare_descriptor_the_loop_pauses_after_one_error(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error makes asyncio pause for a second; more of them would only fill the log."""

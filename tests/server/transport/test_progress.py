@@ -24,7 +24,7 @@ def progress(done: int, *, ended: bool = False) -> StoreProgress:
     )
 
 
-async def test_only_who_asked_is_told_and_until_it_asks_no_more(tmp_path: Path) -> None:
+async def test_progress_goes_only_to_clients_that_requested_it(tmp_path: Path) -> None:
     """The handshake requests it; a second one without `progress` ends it. Progress has no seq."""
     async with (
         small_server(tmp_path) as server,
@@ -72,7 +72,7 @@ class HeldWire:
     def abort(self) -> None: ...
 
 
-async def test_who_is_behind_is_told_the_end_alone() -> None:
+async def test_a_client_that_is_behind_receives_only_the_last_progress() -> None:
     """Progress never disconnects a client. It is not journaled, so it is never caught up."""
     recorded: list[bytes] = []
     reasons: list[str] = []
@@ -91,7 +91,7 @@ async def test_who_is_behind_is_told_the_end_alone() -> None:
     assert (len(recorded), reasons) == (1, [])
 
 
-async def test_where_nobody_asked_nothing_is_even_encoded() -> None:
+async def test_progress_that_no_client_requested_is_not_encoded() -> None:
     """Unrequested progress is neither encoded nor logged; a client that left gets none."""
     recorded: list[bytes] = []
     hub = Hub(lambda: 0, recorded.append, SystemClock())

@@ -116,7 +116,7 @@ async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
     assert (len(shown) < response["totalEvents"]) == (told > 50)
 
 
-async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_path: Path) -> None:
+async def test_a_resuming_client_receives_missed_events_of_its_protocol(tmp_path: Path) -> None:
     """Events read from the journal are projected too, and only known ones are sent."""
     rest = SmallRest()
     rest.publish(info(1))
@@ -146,7 +146,7 @@ async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_p
         ),
     ],
 )
-async def test_an_answer_to_one_client_is_in_its_words_as_well(
+async def test_an_answer_to_one_client_is_projected_for_it(
     tmp_path: Path, answer: EventData, types: list[str]
 ) -> None:
     """A reply that it cannot parse is not sent, and the connection stays usable."""

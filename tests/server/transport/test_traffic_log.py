@@ -108,7 +108,9 @@ async def test_the_log_is_rotated_by_size_and_bounded_in_number(tmp_path: Path) 
         assert len(WebSocketLogReader(file).read_log_sync()) == 1
 
 
-async def test_a_log_that_cannot_be_written_is_reported_and_stops_nobody(tmp_path: Path) -> None:
+async def test_a_log_that_cannot_be_written_is_reported_and_the_server_continues(
+    tmp_path: Path,
+) -> None:
     """The report gets the OSError; the server continues."""
     (tmp_path / "file").write_text("in the way")
     errors: list[OSError] = []

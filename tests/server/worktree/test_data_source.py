@@ -250,7 +250,7 @@ def test_metadata_of_hankweave_with_more_fields_is_read(layout: Layout) -> None:
     assert read_meta(layout) == a_meta("abc123def456")
 
 
-def test_damaged_metadata_is_told_and_left_alone(layout: Layout) -> None:
+def test_damaged_metadata_is_reported_and_left_alone(layout: Layout) -> None:
     """A file that cannot be read is reported and never overwritten unasked."""
     layout.meta.write_text('{"version": 1')
     with pytest.raises(Stop) as stop:

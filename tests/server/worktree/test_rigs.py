@@ -206,7 +206,7 @@ async def ran(command: str, cwd: Path, timeout_seconds: float | None = None, **e
     return output
 
 
-async def test_a_command_runs_in_its_folder_and_its_lines_are_told(work_tree: Path) -> None:
+async def test_a_command_runs_in_its_folder_and_its_lines_are_reported(work_tree: Path) -> None:
     """Lines are reported whole, by stream and in order, the last one even without its newline."""
     output = await ran("pwd; printf 'a\\r\\nb\\377'; echo bad >&2", work_tree)
     out = [line for stream, line in output.lines if stream == "stdout"]

@@ -103,7 +103,7 @@ def test_a_file_that_is_read_again_later_need_not_be_read_by_the_next_scan(tree)
     assert paths(tree.scan.refresh(EVERYTHING)) == [b"d/b"]
 
 
-def test_a_racy_file_that_nobody_read_stays_racy(tree):
+def test_a_racy_file_that_was_not_read_stays_racy(tree):
     """A scan whose files were not read does not make the next one trust them."""
     tree.clock.ahead = 0
     read_all(tree, tree.scan.refresh(EVERYTHING))

@@ -28,8 +28,8 @@ def test_a_file_is_remembered_as_it_was_held():
 
 
 @pytest.mark.parametrize("year", [1902, 1969, 2025, 2261, 2263, 2300, 2446])
-def test_the_date_of_a_file_is_told_as_it_is(year):
-    """Also one that wraps in the index."""
+def test_the_date_of_a_file_is_reported_as_it_is(year):
+    """A date that wraps in the index, too."""
     written = datetime(year, 6, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     nanoseconds = written // timedelta(microseconds=1) * 1000
     times = {"st_ctime_ns": 0, "st_mtime_ns": nanoseconds}

@@ -152,7 +152,7 @@ def test_a_moved_folder_is_followed_to_its_new_place(tree):
     assert tree.scan.state.compared == 1
 
 
-def test_swapped_folders_are_told_apart(tree):
+def test_swapped_folders_are_distinguished(tree):
     """After an exchange each path means the other folder, with its own watch."""
     (tree.root / "d").rename(tree.root / "x")
     (tree.root / "e").rename(tree.root / "d")
@@ -347,7 +347,7 @@ def test_an_overflow_of_the_kernels_queue_is_noticed(tree):
     assert tree.scan.state.full_scans == 2
 
 
-def test_a_replaced_work_tree_is_watched_anew(tree):
+def test_a_replaced_work_tree_gets_new_watches(tree):
     """The old folder's events would say nothing about the new one."""
     tree.root.rename(tree.outside / "old")
     tree.root.mkdir()
