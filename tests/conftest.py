@@ -109,6 +109,12 @@ class Program(subprocess.Popen[Any]):
         super().__exit__(kind, value, traceback)
 
 
+@pytest.fixture
+def execution(tmp_path: Path) -> Path:
+    """Return the place of an execution that no server has made yet."""
+    return tmp_path / "execution"
+
+
 @pytest.fixture(autouse=True)
 def _programs_end_with_their_test() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:

@@ -15,7 +15,7 @@ import pytest
 
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan
 
 SNIPPET = """\
 import { readFileSync } from "fs";
@@ -54,8 +54,7 @@ async def test_the_seeds_snippet_finds_the_calls_of_a_running_agent(tmp_path: Pa
         ),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, _):
         log = only_log(execution)
         messages = [json.loads(line) for line in log.read_text().splitlines()]
         found = seen_by_node(execution, log) if shutil.which("node") else tool_calls(messages)
@@ -77,10 +76,9 @@ async def test_the_seeds_snippet_finds_the_calls_of_a_running_agent(tmp_path: Pa
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-async def test_jq_prints_the_whole_log(tmp_path: Path) -> None:
+async def test_jq_prints_the_whole_log(tmp_path: Path, execution: Path) -> None:
     """Seed 001's `cat … | jq .` reads every line."""
     hank = write_hank(tmp_path / "hank", codon("observe", writes("a.txt", "a\n")))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 

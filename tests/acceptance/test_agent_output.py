@@ -112,13 +112,13 @@ HAZARDS = {
 
 async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Each codon is completed, or failed with its reason and cost.
 
     One server runs all of it in turn. The plan continues to its end, and journal, state and
     checkpoints agree.
     """
-    execution = tmp_path / "execution"
     codons = [
         codon(f"c{number}", onFailure="ignore") | _prints(tmp_path, f"c{number}", hazard.prints)
         for number, hazard in enumerate(HAZARDS.values())
@@ -137,7 +137,7 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
     assert violations(execution, Told()) == []
 
 
-async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path) -> None:
+async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execution: Path) -> None:
     """Each line that cannot be parsed reaches clients as text, with its bad bytes replaced.
 
     So does a line that nests too deep for a frame, or holds a number that no frame can.
@@ -153,7 +153,6 @@ async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path) -> Non
             DONE,
         )
     )
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one") | _prints(tmp_path, "one", prints))
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
@@ -188,7 +187,7 @@ os.write(1, {end!r})
 )
 @pytest.mark.executed
 async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
-    tmp_path: Path, end: bytes, reason: str | None
+    tmp_path: Path, execution: Path, end: bytes, reason: str | None
 ) -> None:
     """A line of 100 MB is read whole and needs little memory.
 
@@ -197,7 +196,6 @@ async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
     """
     source = LONG_LINE.format(begin=BEGIN, end=end)
     agent = {"type": "command", "command": [sys.executable, "-c", source]}
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", onFailure="ignore") | {"agent": agent})
     async with running_server(hank, None, execution, "--headless", "--no-autostart") as server:
         idle = _resident(server)

@@ -30,6 +30,7 @@ from support.running_server import (
     environment,
     journal,
     running_server,
+    served,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
@@ -242,10 +243,7 @@ async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> 
         ),
         overrides={**ALLOWED, "confinement": {"extraRead": [TESTS], "extraWrite": [".."]}},
     )
-    async with (
-        running_server(hank, None, execution, "--no-autostart", env=CONFINED) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", env=CONFINED, since_seq=0) as (_, client):
         await client.send(CodonNext())
         await appears(out / "ready")
         (out / "edited").touch()

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy, ListFileChanges
 from support.git_facts import GitWitness
-from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan, refused
 
 
 @pytest.mark.command("file.blame", "file.changes", "file.why", "file.pickaxe")
@@ -22,11 +20,7 @@ async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Pat
         codon("one", writes("a.txt", "one\ntwo\n")),
         codon("two", writes("a.txt", "one\nsecond\n")),
     )
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution") as (server, client):
         found = await client.send(FileBlame(path="a.txt"))
         assert (found.path, found.lines, found.next_line) == ("a.txt", 2, None)
         assert [(each.from_line, each.to_line, each.codon_id) for each in found.ranges] == [
@@ -65,10 +59,8 @@ async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Pat
             ({"path": "a.txt", "at": "ffffffff"}, "CHECKPOINT_NOT_FOUND", "$.data.at"),
             ({"path": "a.txt", "first": 3}, "INVALID_COMMAND", "$.data"),
         ):
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(FileBlame(**wrong))
-
-            assert (refused.value.code, refused.value.path) == (code, place)
+            error = await refused(client, FileBlame(**wrong))
+            assert (error.code, error.path) == (code, place)
 
         await server.stop()
 

@@ -15,7 +15,7 @@ import pytest
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_server.architect import CheckpointManager
 from support import command_line
-from support.running_server import environment, journal, running_server, state, tree
+from support.running_server import environment, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import started
 
@@ -208,7 +208,7 @@ async def test_a_number_that_several_steps_have_is_not_guessed(left: Path) -> No
 
     Architect took the newest.
     """
-    async with running_server(None, None, left) as server, server.client() as client:
+    async with served(None, left) as (_, client):
         made = []
         for text in ("first", "second"):
             (left / "agentRoot" / "d.txt").write_text(text)
@@ -314,11 +314,10 @@ def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
 @pytest.mark.story(
     "`resume` continues the newest run where it stopped.", of="docs/migration/architect.md"
 )
-async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
+async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path, execution: Path) -> None:
     """`resume` runs to the end of the plan with the run's exit code; then nothing is left to do."""
     gate = tmp_path / "gate"
     hank = write_hank(tmp_path / "hank", HANK[0], codon("two", waits_for(gate)), meta=META)
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
             await started(client, "two")

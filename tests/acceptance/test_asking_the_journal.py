@@ -27,7 +27,7 @@ from hankweave_server.paths import Layout
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import limited
-from support.watching import idle
+from support.watching import after_plan, idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 
@@ -44,11 +44,7 @@ ASKED: dict[str, tuple[EventsQuery, list[str]]] = {
 async def after_the_plan(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, Client]]:
     """Start a server that has run its two codons, and a client of it."""
     hank = write_hank(tmp_path / "hank", *HANK)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         yield server, client
 
 

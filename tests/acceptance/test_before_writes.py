@@ -14,10 +14,10 @@ from hankweave_client.client import Client
 from hankweave_protocol.events import Event, StateTransition, ToolResult
 from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, tree
+from support.running_server import appears, served, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import idle, listed, started
+from support.watching import after_plan, idle, listed, started
 
 WRITES = 40
 
@@ -47,7 +47,7 @@ def is_checkpoint(event: Event) -> bool:
 
 @pytest.mark.parametrize(("points", "count"), [("all", WRITES + 2), ("before-tool", WRITES + 1)])
 async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
-    tmp_path: Path, points: str, count: int
+    tmp_path: Path, execution: Path, points: str, count: int
 ) -> None:
     """A scripted agent overwrites one file as fast as it can.
 
@@ -55,12 +55,7 @@ async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
     """
     steps = [writes("a.txt", str(number)) for number in range(WRITES)]
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--safe-points", points) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, "--safe-points", points) as (_, client):
         git = GitWitness(execution)
         found = [git.files(record.sha).get("a.txt") for record in await listed(client)]
 
@@ -78,10 +73,7 @@ async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     shell = f"echo mine > a.txt; until [ -e '{gate}' ]; do sleep 0.02; done; echo mine > a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", {"run": shell}))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         edited = execution / "agentRoot" / "a.txt"
         await eventually(lambda: edited.exists() and edited.read_text() == "mine\n")
         edited.write_text("a person's\n")
@@ -130,10 +122,7 @@ for number in range(8):
 async def saved_one_by_one(tmp_path: Path, source: str, count: int) -> None:
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", program(source))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
         for number in range(count):
             await saved_as(client, GitWitness(execution), str(number).encode())
@@ -154,10 +143,7 @@ while not os.path.exists({str(gate)!r}):
 open("a.txt", "w").write("mine again")
 """
     hank = write_hank(tmp_path / "hank", program(source))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         edited = execution / "agentRoot" / "a.txt"
         await eventually(lambda: edited.exists() and edited.read_text() == "mine")
         edited.write_text("a person's")
@@ -200,10 +186,7 @@ print({end!r}, flush=True)
 print({result!r}, flush=True)
 """
     hank = write_hank(tmp_path / "hank", program(source))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
         (execution / "agentRoot" / "a.txt").write_text("a person's")
         await saved_as(client, GitWitness(execution), b"a person's")
@@ -254,9 +237,9 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
     stand_in.chmod(0o755)
     env = {"PATH": f"{stand_in.parent}:{os.environ['PATH']}", "ANTHROPIC_API_KEY": "no-key"}
     hank = write_hank(tmp_path / "hank", codon("one", agent={"type": "claude"}, model="sonnet"))
-    async with (
-        running_server(hank, None, execution, "--safe-points", "before-tool", env=env) as server,
-        server.client(since_seq=0) as client,
+    async with served(hank, execution, "--safe-points", "before-tool", env=env, since_seq=0) as (
+        _,
+        client,
     ):
         edited = execution / "agentRoot" / "a.txt"
         await client.until(ToolResult, timeout=LIMIT)
@@ -269,22 +252,19 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
     assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
 
 
-async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path) -> None:
+async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path, execution: Path) -> None:
     """A program that prints, waits and changes nothing leaves only two checkpoints.
 
     These are the first and the last.
     """
     source = "import time\nfor _ in range(20):\n    print('.', flush=True)\n    time.sleep(0.05)"
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", program(source))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         assert [record.kind for record in await listed(client)] == ["completed", "initial"]
 
 
-async def test_without_the_safe_point_nothing_is_looked_at(tmp_path: Path) -> None:
+async def test_without_the_safe_point_nothing_is_looked_at(tmp_path: Path, execution: Path) -> None:
     """`--safe-points tool` takes no checkpoint between the writes of a plain program."""
-    execution = tmp_path / "execution"
     source = """
 import time
 for number in range(10):
@@ -293,11 +273,7 @@ for number in range(10):
     time.sleep(0.05)
 """
     hank = write_hank(tmp_path / "hank", program(source))
-    async with (
-        running_server(hank, None, execution, "--safe-points", "tool") as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, "--safe-points", "tool") as (_, client):
         assert [record.kind for record in await listed(client)] == ["completed", "initial"]
 
 
@@ -328,10 +304,7 @@ memory[0] = 50
 half.write("the second half")
 """
     hank = write_hank(tmp_path / "hank", program(source))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await appears(execution / "agentRoot" / "half.txt")
         git = GitWitness(execution)
         while True:

@@ -55,11 +55,12 @@ from support.running_server import (
     at_rest,
     journal,
     running_server,
+    served,
     state,
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, told
+from support.watching import idle, refused, started, told
 from support.work_tree import picture_of
 
 TEMPORARY = ".hankweave-branch-*"
@@ -218,10 +219,7 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
     }
     broken = codon("broken", writes("half", "half"), {"fail": {"message": "no"}})
     hank = write_hank(tmp_path / "hank", VARIED[0], VARIED[1], loop, broken)
-    async with (
-        running_server(hank, None, tmp_path / "original") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "original", since_seq=0) as (server, client):
         await idle(client, "codon-failed")
         await client.send(CheckpointCreate(label="by hand"))
         await client.send(RollbackToLastSuccess())
@@ -391,10 +389,7 @@ async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
     hank = write_hank(
         tmp_path / "hank", VARIED[0], codon("two", writes("two.txt", "2"), waits_for(gate))
     )
-    async with (
-        running_server(hank, None, tmp_path / "original") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "original", since_seq=0) as (server, client):
         await started(client, "two")
         await appears(server.execution / "agentRoot" / "two.txt")
         one = await the(client, "completed", "one")
@@ -535,12 +530,10 @@ async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
         url = discover(server.execution).url
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         async with connect(url, token=token, mode="readonly") as viewer:
-            with pytest.raises(CommandRefused) as refused:
-                await viewer.send(
-                    ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "branch"))
-                )
-
-        assert refused.value.code == ErrorCode.INSUFFICIENT_PERMISSIONS
+            error = await refused(
+                viewer, ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "branch"))
+            )
+        assert error.code == ErrorCode.INSUFFICIENT_PERMISSIONS
         assert not (tmp_path / "branch").exists()
 
 
@@ -555,12 +548,10 @@ async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:
 
     lose_object(tmp_path / "original/.hankweave/checkpoints/.hankweavecheckpoints", blob)
     async with running_server_of(tmp_path / "original") as (_, client):
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(
-                ExecutionBranch(checkpoint_sha=three.sha, path=str(tmp_path / "branch"))
-            )
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        error = await refused(
+            client, ExecutionBranch(checkpoint_sha=three.sha, path=str(tmp_path / "branch"))
+        )
+        assert error.code == ErrorCode.CHECKPOINT_DAMAGED
         assert not (tmp_path / "branch").exists()
         assert not list(tmp_path.glob(TEMPORARY))
         await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
@@ -707,10 +698,7 @@ async def running_server_of(
     execution: Path, *options: str
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     """Start the server of an existing execution, with the same hank."""
-    async with (
-        running_server(None, None, execution, *options) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(None, execution, *options, since_seq=0) as (server, client):
         yield server, client
 
 

@@ -35,7 +35,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.transitions import CheckpointCreated, EditsNoticed
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank
-from support.watching import idle, listed, told, transitions
+from support.watching import after_plan, idle, listed, told, transitions
 
 MANY = int(os.environ.get("HANKWEAVE_BURST", "20000"))
 """Files of the test with the marker `full`; 100,000 take minutes on a small machine."""
@@ -170,12 +170,10 @@ async def test_a_plain_client_survives_a_burst_of_any_size(tmp_path: Path) -> No
     await check_burst(tmp_path, MANY)
 
 
-async def test_a_persons_burst_keeps_each_edit(tmp_path: Path) -> None:
+async def test_a_persons_burst_keeps_each_edit(tmp_path: Path, execution: Path) -> None:
     """Edits of a burst are recorded one by one, so conflicts and `keepEdits` stay exact."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", installs(FEW_MANY)))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         target = (await listed(client))[0].sha
         edited = sorted((execution / "agentRoot" / "modules").rglob("*.txt"))[:300]
         for path in edited:
@@ -208,9 +206,8 @@ async def test_a_persons_burst_keeps_each_edit(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-async def test_a_plain_client_survives_a_persons_burst(tmp_path: Path) -> None:
+async def test_a_plain_client_survives_a_persons_burst(tmp_path: Path, execution: Path) -> None:
     """A client that accepts frames of any size is not cut off by the entries for each edit."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", {"run": "true"}))
     async with (
         running_server(hank, None, execution) as server,
@@ -235,12 +232,10 @@ async def test_a_plain_client_survives_a_persons_burst(tmp_path: Path) -> None:
     assert sum(frame.get("type") == "files.changed" for frame in frames) == 1
 
 
-async def test_many_skipped_files_are_counted(tmp_path: Path) -> None:
+async def test_many_skipped_files_are_counted(tmp_path: Path, execution: Path) -> None:
     """The record of a checkpoint lists 200 of them and has the number of all."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", {"run": "true"}))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         for at in range(300):
             os.mkfifo(execution / "agentRoot" / f"pipe-{at:03}")
 
@@ -251,9 +246,8 @@ async def test_many_skipped_files_are_counted(tmp_path: Path) -> None:
     assert transitions(execution, CheckpointCreated)[-1].checkpoint == made
 
 
-async def test_clients_of_hankweave_receive_no_burst(tmp_path: Path) -> None:
+async def test_clients_of_hankweave_receive_no_burst(tmp_path: Path, execution: Path) -> None:
     """They get at most 200 `file.updated` of one scan, and the file tree."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", installs(FEW_MANY)))
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0

@@ -29,11 +29,11 @@ from hankweave_protocol.events import CodonCompletedEvent, Info, ServerIdle
 from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
 from support.reference_schema import faults_of
-from support.running_server import RunningServer, journal, running_server, state
+from support.running_server import RunningServer, journal, running_server, served, state
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import limited
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, started, told
 
 
 @asynccontextmanager
@@ -140,14 +140,10 @@ async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> 
     assert reasons(execution) == ["all-codons-completed"]
 
 
-async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> None:
+async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path, execution: Path) -> None:
     """A run's folder exists before any codon starts, for the first run and after a rollback."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         assert all(Path(run.run_folder).is_dir() for run in state(execution).runs)
         await client.send(CodonNext())
         await idle(client)
@@ -164,10 +160,9 @@ async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> No
 
 @pytest.mark.alone
 @pytest.mark.story("In a script, the server ends after its plan.")
-def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
+def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path, execution: Path) -> None:
     """With stdout not a terminal and no client connected, the server says so and exits with 0."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), code=0)
     assert infos(execution) == ["All codons completed successfully. Server shutting down."]
     again = hankweave("run", str(hank), "-e", str(execution), code=0)
@@ -185,10 +180,9 @@ def test_a_script_whose_plan_fails_gets_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None:
+async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path, execution: Path) -> None:
     """The results can be viewed and rolled back; after the client leaves, the server ends."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     async with served_by_default(hank, execution) as server:
         async with server.client(since_seq=0) as client:
             await idle(client)
@@ -199,10 +193,9 @@ async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None
 
 
 @pytest.mark.alone
-async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
+async def test_a_server_can_be_told_to_serve_on(tmp_path: Path, execution: Path) -> None:
     """`--no-exit-on-complete` works headless too; a signal ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     options = ("--headless", "--no-exit-on-complete")
     async with running_server(hank, None, execution, *options) as server:
         async with server.client(since_seq=0) as client:
@@ -215,10 +208,9 @@ async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
         await server.stop()
 
 
-def test_at_a_terminal_the_server_serves_on(tmp_path: Path) -> None:
+def test_at_a_terminal_the_server_serves_on(tmp_path: Path, execution: Path) -> None:
     """A person views the results; SIGTERM ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     screen = Screen("run", str(hank), "--execution", str(execution), "--plain")
     screen.until(lambda text: "remains active" in text or "All codons completed." in text)
     assert infos(execution) == ["All codons completed successfully. Server remains active."]
@@ -230,10 +222,7 @@ async def test_a_skipped_codon_at_the_end_completes_no_plan(tmp_path: Path) -> N
     """The server is idle because of the skipped codon, not because all were completed."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
         await client.send(CodonSkip())
         await idle(client, "codon-completed")
@@ -282,7 +271,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
     assert getattr(final.runs[0].codons[2], "final_cost", None) == 0.5
 
 
-async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
+async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path, execution: Path) -> None:
     """An ignored failure of an agent or its rig is announced; for the last codon, at the end."""
     rig = [{"type": "command", "command": {"run": "false"}}]
     hank = write_hank(
@@ -290,7 +279,6 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
         codon("one", rigSetup=rig, onFailure="ignore"),
         codon("two", {"fail": {"message": "no"}}, onFailure="ignore"),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -302,14 +290,10 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
     assert idles.message == "Run completed. Last codon two failed (ignored)."
 
 
-async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path) -> None:
+async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path, execution: Path) -> None:
     """The event has Hankweave's words; a protocolVersion client sees a reason in `server.idle`."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
         await client.send(CodonForceStop())
         await idle(client, "stopped")
@@ -333,10 +317,7 @@ async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) ->
     )
     execution = tmp_path / "execution"
     path = execution / ".hankweave" / "state.json"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await idle(client, "codon-failed")
         saved = json.loads(path.read_text())
         current = next(run for run in saved["runs"] if run["runId"] == saved["currentRunId"])
@@ -356,11 +337,7 @@ async def test_a_server_that_was_killed_leaves_no_ended_run_current(tmp_path: Pa
     """The next server finds the ended run and clears it before anything new begins."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, _):
         server.kill()
         await server.ended()
 

@@ -31,6 +31,7 @@ from support.running_server import (
     command,
     environment,
     running_server,
+    served,
 )
 from support.scripted_hank import Step, codon, write_hank, writes
 from support.waiting import LIMIT
@@ -273,10 +274,7 @@ async def test_ports_can_be_limited_and_the_servers_is_never_open(folder: Path) 
     steps = runs(f'python3 -c "{attempt}"; echo "exit $?" > said.txt')
     hank = write_hank(folder / "hank", codon("one", steps))
     execution = folder / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart", env=CONFINED) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", env=CONFINED, since_seq=0) as (_, client):
         (execution / "agentRoot" / "port.json").write_text(str(client.ready.port))
         await client.send(CodonNext())
         await idle(client)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint, StoreFsck
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
@@ -21,10 +20,10 @@ from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import damage, unpack
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, listed, started, told
+from support.watching import after_plan, listed, refused, started, told
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")))
 
@@ -32,8 +31,7 @@ TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")
 async def ran(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
     """Run two codons; return hank, execution and the completed checkpoints by codon."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         completed = {
             str(record.coordinate.codon_id): record.sha
             for record in await listed(client)
@@ -53,19 +51,14 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
     """
     hank, execution, completed = await ran(tmp_path)
     damage(execution, completed["two"], "removed")
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         warnings = [each for found in told(execution, StateRecovered) for each in found.warnings]
         assert {each.type for each in warnings} == {"missing_checkpoint"}
         assert any(completed["two"] in each.message for each in warnings)
         assert completed["one"] in {record.sha for record in await listed(client)}
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(RollbackToCheckpoint(checkpoint_sha=completed["two"]))
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        assert "fsck --repair" in (refused.value.hint or "")
+        error = await refused(client, RollbackToCheckpoint(checkpoint_sha=completed["two"]))
+        assert error.code == ErrorCode.CHECKPOINT_DAMAGED
+        assert "fsck --repair" in (error.hint or "")
         made = await client.send(CheckpointCreate())
         await client.send(RollbackToCheckpoint(checkpoint_sha=completed["one"]))
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
@@ -86,10 +79,7 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
     blob = git.run("rev-parse", f"{completed['two']}:a.txt").strip()
     damage(execution, blob, "flipped")
     damage(execution, completed["one"], "truncated")
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         before = await client.send(StoreFsck())
         assert {each.checkpoint for each in before.damages} >= set(completed.values())
         report = await client.send(StoreFsck(repair=True))
@@ -104,10 +94,8 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
         assert completed["two"] in shas
         assert completed["one"] not in shas
         for command in (StoreFsck(mirror="/"), StoreFsck(repair=True, mirror=str(tmp_path))):
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(command)
-
-            assert refused.value.path == "$.data.mirror"
+            error = await refused(client, command)
+            assert error.path == "$.data.mirror"
 
     (event,) = told(execution, StoreRepaired)
     assert event.repair == report.repair
@@ -125,8 +113,7 @@ async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_late
     The damaged blob belongs to a file that the rollback does not write.
     """
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         (execution / "agentRoot/by-hand.txt").write_text("a person's work")
         both = await client.send(CheckpointCreate())
         (execution / "agentRoot/a.txt").write_text("changed")
@@ -166,7 +153,7 @@ async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damag
     go = tmp_path / "go"
     three = codon("three", writes("a.txt", "torn"), waits_for(go))
     hank, execution = write_hank(tmp_path / "hank", *TWO, three), tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
+    async with served(hank, execution) as (server, client):
         await started(client, "three")
         await _kill(server)
 
@@ -181,10 +168,7 @@ async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damag
     )
     blob = GitWitness(execution).run("rev-parse", f"{two}:a.txt").strip()
     damage(execution, blob, "removed")
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
         await client.send(CheckpointCreate())
 

@@ -53,10 +53,10 @@ from hankweave_server.worktree.data_source import read_meta
 from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.model_endpoint import Reply, Trouble, model_endpoint
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import idle, told
+from support.watching import after_plan, idle, refused, told
 
 pytestmark = pytest.mark.feature("exploration")
 
@@ -83,11 +83,10 @@ async def a_finished_plan(
     tmp_path: Path, *codons: Any
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     hank = write_hank(tmp_path / "hank", *(codons or CODONS))
-    async with (
-        running_server(hank, None, tmp_path / "executions" / "parent") as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(hank, tmp_path / "executions" / "parent", since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         yield server, client
 
 
@@ -189,12 +188,10 @@ async def test_the_codon_that_is_named_is_explored_after_an_ignored_failure(
 async def test_nothing_can_be_explored_after_the_last_codon(tmp_path: Path) -> None:
     """The refusal says where it can begin, in words that hold in a terminal, too."""
     async with a_finished_plan(tmp_path) as (_, client):
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExplorationStart())
-
-        assert refused.value.code is ErrorCode.NOTHING_TO_RUN
-        assert "codonId" not in (refused.value.hint or "")
-        assert "draft, answer, publish" in (refused.value.hint or "")
+        error = await refused(client, ExplorationStart())
+        assert error.code is ErrorCode.NOTHING_TO_RUN
+        assert "codonId" not in (error.hint or "")
+        assert "draft, answer, publish" in (error.hint or "")
 
 
 async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None:
@@ -235,11 +232,7 @@ async def test_the_first_exploration_of_a_project_makes_the_directory_of_executi
     project.mkdir()
     env = {SETTINGS["executionBaseDir"].variable: str(base)}
     hank = write_hank(tmp_path / "hank", *CODONS)
-    async with (
-        running_server(hank, None, project, place="--workspace", env=env) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, project, place="--workspace", env=env, since_seq=0) as (_, client):
         assert not base.exists()
         found = await explored(client, variants=(LONG,))
         assert [each.status for each in found.attempts] == ["completed"], found.attempts
@@ -317,10 +310,8 @@ async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) ->
         assert (unscored.status, unscored.score) == ("completed", None)
         assert "not a number" in (unscored.message or "")
         assert found.best is None
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExplorationAdopt(attempt_id=failed.attempt_id))
-
-        assert refused.value.code is ErrorCode.INVALID_COMMAND
+        error = await refused(client, ExplorationAdopt(attempt_id=failed.attempt_id))
+        assert error.code is ErrorCode.INVALID_COMMAND
 
 
 async def test_an_attempt_whose_server_cannot_start_says_why(tmp_path: Path) -> None:
@@ -474,10 +465,8 @@ async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path
         assert long.checkpoint_sha not in gone
         git = GitWitness(server.execution)
         assert long.checkpoint_sha in git.run("rev-list", "--all").split()
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExplorationAdopt(attempt_id=short.attempt_id))
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+        error = await refused(client, ExplorationAdopt(attempt_id=short.attempt_id))
+        assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
         assert files(server)["answer.txt"] == b"a long answer"
 
     async with running_server(None, None, server.execution, "--no-autostart"):
@@ -528,10 +517,8 @@ async def test_what_cannot_be_tried_is_refused(
         if "codon_id" not in fields and "checkpoint_sha" not in fields:
             fields = {**fields, "codon_id": CodonId("answer")}
 
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExplorationStart(**fields))
-
-        assert refused.value.code is code
+        error = await refused(client, ExplorationStart(**fields))
+        assert error.code is code
         assert state(server.execution).explorations == ()
 
 
@@ -546,8 +533,7 @@ async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None
     )
     hank = write_hank(tmp_path / "hank", *CODONS)
     parent = tmp_path / "executions" / "parent"
-    async with running_server(hank, None, parent) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, parent) as (server, client):
         await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(slow,), n=2, score=LENGTH)
         )
@@ -557,7 +543,7 @@ async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None
         await server.ended()
 
     gate.touch()
-    async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
+    async with served(hank, parent, since_seq=0) as (_, client):
         await client.until(ExplorationEnded, timeout=LIMIT)
         shown = await client.send(ExplorationShow())
         assert [each.score for each in shown.attempts] == [13.0, 13.0]
@@ -602,8 +588,7 @@ async def test_attempts_get_what_they_were_given_unchanged(
     monkeypatch.setenv("SERVICE_PASSWORD", PASSWORD)
     gate, parent = tmp_path / "gate", tmp_path / "executions" / "parent"
     hank = write_hank(tmp_path / "hank", *CODONS)
-    async with running_server(hank, None, parent) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, parent) as (server, client):
         begun = await client.send(
             ExplorationStart(
                 codon_id=CodonId("answer"),
@@ -619,7 +604,7 @@ async def test_attempts_get_what_they_were_given_unchanged(
         await server.ended()
 
     gate.touch()
-    async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
+    async with served(hank, parent, since_seq=0) as (_, client):
         await client.until(ExplorationEnded, timeout=LIMIT)
         shown = await client.send(ExplorationShow())
         assert [each.score for each in shown.attempts] == [1.0, 1.0]
@@ -668,9 +653,9 @@ async def test_what_is_set_for_one_server_is_not_set_for_attempts(
 
     monkeypatch.chdir(tmp_path)
     hank = write_hank(tmp_path / "hank", *CODONS)
-    async with (
-        running_server(hank, None, tmp_path / "executions" / "parent", env=env) as server,
-        server.client(since_seq=0) as client,
+    async with served(hank, tmp_path / "executions" / "parent", env=env, since_seq=0) as (
+        _,
+        client,
     ):
         await client.send(ExplorationStart(variants=(SHORT,)))
         await client.until(ExplorationEnded, timeout=LIMIT)
@@ -700,11 +685,9 @@ async def test_an_exploration_has_what_is_left_of_the_executions_budget(tmp_path
     """Also if it asks for more; without anything left, it is refused."""
     hank = write_hank(tmp_path / "hank", codon("draft", {"cost": 1.0}), CODONS[1])
     spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 2.0}, writes("answer.txt", "a")]}))
-    async with (
-        running_server(hank, None, tmp_path / "executions" / "parent", "--max-cost", "5") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(
+        hank, tmp_path / "executions" / "parent", "--max-cost", "5", since_seq=0
+    ) as (_, client):
         found = await explored(client, variants=(spends,), n=2, parallel=1, max_dollars=100.0)
         assert found.max_dollars == 4.0
         assert [each.max_dollars for each in found.attempts] == [2.0, 2.0]
@@ -771,10 +754,7 @@ async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
     assert await ran(hank, execution) == 1
     assert "adopt one of its attempts" in told(execution, ServerIdle)[-1].message
     (exploration,) = state(execution).explorations
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(ExplorationAdopt(attempt_id=exploration.attempts[0].attempt_id))
 
     assert await ran(hank, execution) == 0
@@ -849,12 +829,10 @@ async def test_a_model_decides_between_equal_scores(
     hank = write_hank(tmp_path / "hank", *CODONS)
     async with (
         model_endpoint(verdict("attempt-2", "attempt-1"), verdict(*second)) as endpoint,
-        running_server(
-            hank, None, tmp_path / "executions" / "parent", env=endpoint.environment
-        ) as server,
-        server.client(since_seq=0) as client,
+        after_plan(
+            hank, tmp_path / "executions" / "parent", env=endpoint.environment, since_seq=0
+        ) as (_, client),
     ):
-        await idle(client)
         found = await explored(client, variants=variants, score="echo 1", judge="local/judge")
         assert found.judgement is not None
         assert found.judgement.error is None
@@ -934,11 +912,9 @@ async def test_a_conflict_is_named_and_nothing_is_changed(tmp_path: Path) -> Non
         before, attempt = files(server), found.attempts[0].attempt_id
         folder = tmp_path / "conflicts"
         adopting = {"attempt_id": attempt, "merge": True}
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExplorationAdopt(**adopting, conflicts_in=str(folder)))
-
-        assert refused.value.code is ErrorCode.MERGE_CONFLICT
-        assert "text.txt (both-changed)" in refused.value.message
+        error = await refused(client, ExplorationAdopt(**adopting, conflicts_in=str(folder)))
+        assert error.code is ErrorCode.MERGE_CONFLICT
+        assert "text.txt (both-changed)" in error.message
         assert files(server) == before
         marked = (folder / "merged" / "text.txt").read_text()
         assert marked.startswith("<<<<<<< now\nONE\n=======\neins\n>>>>>>> attempt\n")

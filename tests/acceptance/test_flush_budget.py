@@ -18,10 +18,9 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint
 from support.flushes import FlushCounter
-from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import idle
+from support.watching import after_plan
 
 QUIET_SECONDS = 1.0
 """The server flushes state.json within a quarter of a second, if it gets a processor."""
@@ -71,11 +70,10 @@ async def counted(folder: Path) -> AsyncIterator[Counted]:
 
     files = [writes(f"{number}.txt", "as the agent wrote it") for number in range(20)]
     hank = write_hank(folder / "hank", codon("one", *files))
-    async with (
-        running_server(hank, None, folder / "execution", env=counter.environment) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(hank, folder / "execution", env=counter.environment, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         yield Counted(client, server.execution, counter)
 
 

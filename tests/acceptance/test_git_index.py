@@ -14,10 +14,10 @@ from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import git
-from support.running_server import running_server
+from support.running_server import running_server, served
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import idle
+from support.watching import after_plan
 
 TWO = (
     codon("one", writes("a.txt", "one"), {"run": "chmod 600 a.txt; ln -s a.txt link; mkdir deep"}),
@@ -50,8 +50,7 @@ async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Pa
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *TWO)
     to_one = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         await becomes_clean(execution)
         (execution / "agentRoot" / "a.txt").write_text("by hand")
         assert status(execution) == " M a.txt\n"
@@ -63,10 +62,7 @@ async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Pa
         server.kill()
         await server.ended()
 
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (server, client):
         await becomes_clean(execution)
         await client.send(CheckpointCreate())
         await server.stop()

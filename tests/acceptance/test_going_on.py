@@ -20,9 +20,9 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.execution_thread import thread
-from support.running_server import running_server, state
+from support.running_server import state
 from support.scripted_hank import Step, codon, write_hank, writes
-from support.watching import idle, listed, started, told
+from support.watching import after_plan, idle, listed, started, told
 
 APPENDS = {"append": {"path": "log.txt", "text": "again\n"}}
 RECALLS = {"recall": "I know"}
@@ -61,8 +61,7 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
     execution = tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
     hank = write_hank(tmp_path / "hank", *WORKING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         assert log.read_text() == "first\nagain\nagain\n"
         target = await after_step(client, "two", 2)
         await go_back(client, target, rewind_memory=True)
@@ -80,12 +79,10 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
     assert [e.codon.codon_id for e in thread(state(execution))] == ["one", "two"]
 
 
-async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path) -> None:
+async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path, execution: Path) -> None:
     """The agent gets its prompt again, with the restored files: only files were requested."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         await go_back(client, await after_step(client, "two", 2), auto_restart=True)
         await idle(client)
 
@@ -94,13 +91,11 @@ async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path) -> None:
     assert told(execution, CodonStartedEvent)[-1].previous_session_id is None
 
 
-async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path) -> None:
+async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path, execution: Path) -> None:
     """The rig's output, changed by the agent since, is not made again."""
-    execution = tmp_path / "execution"
     rig = [{"type": "command", "command": {"run": "echo rig > log.txt"}}]
     hank = write_hank(tmp_path / "hank", asking("two", APPENDS, APPENDS, rigSetup=rig))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         target = await after_step(client, "two", 1)
         await go_back(client, target, rewind_memory=True, auto_restart=True)
         await idle(client)
@@ -123,8 +118,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
         retryConfig={"maxAttempts": 3, "delayMs": 0},
     )
     hank = write_hank(tmp_path / "hank", retrying)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         target = await after_step(client, "two", 1)
         passed.unlink()
         await go_back(client, target, rewind_memory=True, auto_restart=True)
@@ -138,13 +132,11 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
 
 @pytest.mark.parametrize("other", ["one", "three"])
 async def test_another_codon_that_is_started_instead_has_nothing_of_it(
-    tmp_path: Path, other: str
+    tmp_path: Path, execution: Path, other: str
 ) -> None:
     """The conversation belongs to one codon: another codon that is started begins anew."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING, codon("three", RECALLS))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
         await client.send(CodonStart(codon_id=CodonId(other)))
         await started(client, other)
@@ -157,8 +149,7 @@ async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) ->
     """The plan is at its end again, and the session knows everything it knew."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
         await client.send(RollbackUndo())
 
@@ -173,8 +164,7 @@ async def test_a_session_that_is_gone_is_not_gone_on_with(tmp_path: Path, kept: 
     """If the agent's session is lost, the codon begins anew; otherwise it continues."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
         if not kept:
             for file in (execution / ".hankweave" / "sessions").iterdir():

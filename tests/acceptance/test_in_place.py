@@ -39,11 +39,12 @@ from support.running_server import (
     appears,
     journal,
     running_server,
+    served,
     state,
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, told
+from support.watching import idle, refused, started, told
 
 OURS = ".hankweave"
 
@@ -537,10 +538,7 @@ async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project:
     project.write("rigArchive/x", "mine")
     executions = project.root.parent / "executions"
     place = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(executions)}
-    async with (
-        running_server(None, None, project.root, place="--workspace", env=place) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(None, project.root, place="--workspace", env=place) as (_, client):
         made = await client.send(CheckpointCreate())
         executions.mkdir()
         branch = Path((await client.send(ExecutionBranch(checkpoint_sha=made.sha))).execution_path)
@@ -550,12 +548,10 @@ async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project:
         assert {n: c for n, c in found.items() if n != "rigArchive/x"} == wanted
         assert found["rigArchive/x"] == b"mine"
         inside = str(project.root / "sub")
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(ExecutionBranch(checkpoint_sha=made.sha, path=inside))
+        error = await refused(client, ExecutionBranch(checkpoint_sha=made.sha, path=inside))
+        assert error.code == ErrorCode.INVALID_PATH
 
-        assert refused.value.code == ErrorCode.INVALID_PATH
-
-    async with running_server(None, None, branch) as server, server.client(since_seq=0) as client:
+    async with served(None, branch, since_seq=0) as (_, client):
         await idle(client, "startup")
         (branch / "agentRoot" / "new").write_text("new")
         await client.send(CheckpointCreate())
@@ -584,13 +580,12 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
     assert f"  in {project.root}\n" in alone.stdout
 
 
-def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path, execution: Path) -> None:
     """Each such path gives a message and an exit code, and leaves no trace.
 
     The paths are a missing folder, a file, a home, the root and an execution.
     """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a", "1")))
-    execution = tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
     home = tmp_path / "home"
     home.mkdir()
@@ -626,10 +621,7 @@ async def test_an_execution_in_a_project_is_never_taken_for_another_kind(project
     async with serving(project) as (server, _):
         await server.stop()
 
-    async with (
-        running_server(None, None, project.root) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(None, project.root, since_seq=0) as (server, client):
         ready = json.loads(next(line for line in server.output if '"server.ready"' in line))
         assert ready["data"]["executionPath"] == ready["data"]["agentRootPath"]
         assert ready["data"]["agentRootPath"] == str(project.root)

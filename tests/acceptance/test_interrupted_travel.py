@@ -45,11 +45,11 @@ from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import ends_rollback
 from support.waiting import LIMIT, eventually
-from support.watching import idle, started
+from support.watching import after_plan, idle, started
 
 LOOP = {
     "type": "loop",
@@ -224,10 +224,7 @@ def caught_intent(execution: Path, copy: Path) -> Iterator[subprocess.Popen[byte
 
 async def lived_through(folder: Path, journey: Journey) -> Past:
     execution, hank = folder / "execution", write_hank(folder / "hank", *HANK)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await prepare(execution, client, journey)
         old = tree(execution / "agentRoot")
         # That of an earlier rollback is removed after its reply.
@@ -374,16 +371,11 @@ async def many_back(client: Client) -> None:
     "A rollback that a kill interrupted is completed by the next start.", cases=("paths",)
 )
 async def test_a_killed_server_finishes_it_at_its_next_start(
-    before: tuple[Act, ...], act: Act, directions: tuple[int, int], tmp_path: Path
+    before: tuple[Act, ...], act: Act, directions: tuple[int, int], tmp_path: Path, execution: Path
 ) -> None:
     """kill -9 comes as soon as the intent is durable: the new state stands, and stacks agree."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "one")), MANY)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         whole = tree(execution / "agentRoot")
         for each in before:
             await each(client)
@@ -427,10 +419,7 @@ async def frozen_work(folder: Path) -> AsyncIterator[Frozen]:
         waits_for(folder / "gate"),
     )
     hank = write_hank(folder / "hank", codon("one", writes("a.txt", "one")), work)
-    async with (
-        running_server(hank, None, folder / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, folder / "execution", since_seq=0) as (server, client):
         await started(client, "work")
         first = await _tool_checkpoint(client)
         middle.touch()
@@ -469,10 +458,9 @@ def back_under_it(first: Sha, paths: tuple[str, ...] | None) -> Act:
 
 @pytest.mark.parametrize("paths", [None, ("a.txt",)], ids=["all", "paths"])
 async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
-    paths: tuple[str, ...] | None, tmp_path: Path
+    paths: tuple[str, ...] | None, tmp_path: Path, execution: Path
 ) -> None:
     """The agent is killed, frozen or not; files and plan position are those of the last success."""
-    execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
         with caught_intent(execution, tmp_path / "intent") as catching:
             await killed(work.server, work.client, back_under_it(work.first, paths), catching)
@@ -484,9 +472,8 @@ async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
     )
 
 
-async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None:
+async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path, execution: Path) -> None:
     """Wherever the journal ends, the codon begins anew and the rollback is reported once."""
-    execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
         old = tree(execution / "agentRoot")
         # That of an earlier rollback is removed after its reply.

@@ -16,7 +16,6 @@ from websockets.asyncio.client import connect as connect_raw
 
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     MAX_RANGE,
     CheckpointCreate,
@@ -34,9 +33,9 @@ from hankweave_protocol.replies import FileRange, TreeFile
 from hankweave_protocol.state import State
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, at_rest, journal, running_server, tree
+from support.running_server import RunningServer, at_rest, journal, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan, refused
 
 BIG = 3 * 1024 * 1024 + 17
 STRANGE = "printf strange > \"$(printf 'odd-\\377.txt')\""
@@ -78,11 +77,7 @@ class Scene:
 @asynccontextmanager
 async def a_scene(tmp_path: Path, *codons: dict[str, Any]) -> AsyncIterator[Scene]:
     hank = write_hank(tmp_path / "hank", *(codons or HANK))
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as controller,
-    ):
-        await idle(controller)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, controller):
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         address = discover(server.execution)
         async with connect(address.url, token=token, mode="readonly") as viewer:
@@ -173,12 +168,10 @@ async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: 
     """A whole read is refused with the size; ranges together are the file, in any order."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
-        with pytest.raises(CommandRefused) as refused:
-            await scene.viewer.send(CheckpointReadFile(checkpoint_sha=two.sha, path="big"))
-
-        assert refused.value.code == "FILE_TOO_LARGE"
-        assert str(BIG) in refused.value.message
-        assert refused.value.hint
+        error = await refused(scene.viewer, CheckpointReadFile(checkpoint_sha=two.sha, path="big"))
+        assert error.code == "FILE_TOO_LARGE"
+        assert str(BIG) in error.message
+        assert error.hint
 
         parts: list[str] = []
         offset: int | None = 0
@@ -386,10 +379,8 @@ async def test_a_bad_question_is_refused_with_code_and_path_and_nothing_moves(
         await at_rest(scene.execution)
         before, events = _untouched(scene.execution), len(journal(scene.execution))
         for command, code, path in bad_questions(one.sha, events):
-            with pytest.raises(CommandRefused) as refused:
-                await scene.viewer.send(command)
-
-            assert (refused.value.code, refused.value.path) == (code, path), command
+            error = await refused(scene.viewer, command)
+            assert (error.code, error.path) == (code, path), command
 
         for shape in (
             {"from": one.sha, "limit": 0},
@@ -428,11 +419,9 @@ async def test_a_name_that_two_checkpoints_share_is_refused_with_both(tmp_path: 
             shas.append((await scene.controller.send(CheckpointCreate())).sha)
 
         shared = next(sha[:4] for sha in shas if sum(each[:4] == sha[:4] for each in shas) > 1)
-        with pytest.raises(CommandRefused) as refused:
-            await scene.viewer.send(ReplayView(checkpoint_sha=shared))
-
-        assert refused.value.code == "AMBIGUOUS_CHECKPOINT"
-        assert refused.value.path == "$.data.checkpointSha"
+        error = await refused(scene.viewer, ReplayView(checkpoint_sha=shared))
+        assert error.code == "AMBIGUOUS_CHECKPOINT"
+        assert error.path == "$.data.checkpointSha"
 
 
 def _untouched(execution: Path) -> dict[str, bytes]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
     CheckpointCreate,
@@ -33,9 +32,9 @@ from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import after_plan, idle, refused, told
 
 MEMORY = "refs/hankweave/memory"
 RECALL = {"recall": "I know"}
@@ -97,8 +96,7 @@ async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: 
     """Record, trailer and ref agree; a snapshot has the session's file as it then was."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         found = {record.sha: record for record in await records(client)}
 
     git = GitWitness(execution)
@@ -128,8 +126,7 @@ async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: P
     """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         first = await client.send(CheckpointCreate(label="first"))
         kept = GitWitness(execution).run("rev-parse", MEMORY)
         before = objects(execution)
@@ -137,7 +134,7 @@ async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: P
         assert objects(execution) - before == {again.sha}
         assert await server.stop() == 0
 
-    async with running_server(hank, None, execution) as server, server.client() as client:
+    async with served(hank, execution) as (_, client):
         last = await client.send(CheckpointCreate(label="last"))
 
     assert {r.coordinate.memory_epoch for r in (first, again, last)} == {
@@ -162,15 +159,10 @@ def objects(execution: Path) -> set[str]:
     cases=("True",),
 )
 async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
-    tmp_path: Path, rewind: bool
+    tmp_path: Path, execution: Path, rewind: bool
 ) -> None:
     """With rewindMemory the next codon resumes the checkpoint's session, else the current one."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one", rewind_memory=rewind))
         assert report.skipped == ()
         await client.send(CodonNext())
@@ -184,15 +176,13 @@ async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
     holds_together(execution)
 
 
-async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
+async def test_undo_and_redo_take_memory_along(tmp_path: Path, execution: Path) -> None:
     """Sessions and sentinel histories are exact after rollback, undo and redo.
 
     The redo and another undo are done by another server, after the first one was killed.
     """
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         large = as_sentinel(execution, "deep/large#1.json", "x" * 300_000)
         known = memory(execution)
@@ -209,7 +199,7 @@ async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
         assert memory(execution) == before
         server.kill()
 
-    async with running_server(hank, None, execution) as server, server.client() as client:
+    async with served(hank, execution) as (_, client):
         await rolled_back(client, RollbackRedo())
         assert memory(execution) == known
         await rolled_back(client, RollbackUndo())
@@ -218,14 +208,9 @@ async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
     holds_together(execution)
 
 
-async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path) -> None:
+async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path, execution: Path) -> None:
     """Neither the rollback nor its undo changes any memory."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         before = memory(execution)
         for command in (to_end_of("one"), RollbackUndo()):
@@ -235,22 +220,15 @@ async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("fields", [{"paths": ("a.txt",)}, {"on_running": "pause"}])
 async def test_memory_is_rewound_as_a_whole_or_not_at_all(
-    tmp_path: Path, fields: dict[str, Any]
+    tmp_path: Path, execution: Path, fields: dict[str, Any]
 ) -> None:
     """With paths or a frozen agent it is refused, with a code and a path; nothing moves."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         before = memory(execution), tree(execution / "agentRoot"), state(execution).runs
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(to_end_of("one", rewind_memory=True, **fields))
-
-        assert refused.value.code == ErrorCode.INVALID_COMMAND
-        assert refused.value.path == "$.data.rewindMemory"
-        assert refused.value.hint
+        error = await refused(client, to_end_of("one", rewind_memory=True, **fields))
+        assert error.code == ErrorCode.INVALID_COMMAND
+        assert error.path == "$.data.rewindMemory"
+        assert error.hint
         assert (memory(execution), tree(execution / "agentRoot"), state(execution).runs) == before
 
 
@@ -262,8 +240,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
     """The next start finds the intent, rewinds again, and reports it once; it can be undone."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         before = memory(execution)
         await rolled_back(client, to_end_of("one", rewind_memory=True))
@@ -278,10 +255,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
     if how_far == "half way":
         (Layout.of_execution(execution).sentinel_conversations / "watcher-codon-one.json").unlink()
 
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         assert memory(execution) == after
         await rolled_back(client, RollbackUndo())
         assert memory(execution) == before
@@ -326,14 +300,9 @@ def lay_out(execution: Path, content: dict[str, bytes]) -> None:
         (homes[home] / below).write_bytes(data)
 
 
-async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
+async def test_a_gc_takes_no_epoch_away(tmp_path: Path, execution: Path) -> None:
     """After a gc that prunes everything allowed, memory can be rewound, and the store is sound."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         await rolled_back(client, to_end_of("one"))
         await client.send(StoreGc(max_count=0))
         await rolled_back(client, to_end_of("one", rewind_memory=True))
@@ -409,20 +378,16 @@ async def after_both(server: RunningServer, client: Client) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
-    tmp_path: Path, claude: dict[str, str], elsewhere: bool
+    tmp_path: Path, execution: Path, claude: dict[str, str], elsewhere: bool
 ) -> None:
     """The transcript is rewound in the execution, or where the codon's env says.
 
     The restored file is readable by its owner alone.
     """
-    execution = tmp_path / "execution"
     home = tmp_path / "conf" if elsewhere else execution / ".hankweave" / "homes" / "claude"
     fields = {"env": {"CLAUDE_CONFIG_DIR": str(home)}} if elsewhere else {}
     hank = write_hank(tmp_path / "hank", *claude_codons(**fields))
-    async with (
-        running_server(hank, None, execution, env=claude) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, env=claude, since_seq=0) as (server, client):
         await after_both(server, client)
         transcript = transcript_of(execution, "two", home)
         before = transcript.read_bytes()
@@ -438,15 +403,11 @@ async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
 
 
 async def test_a_session_that_a_codon_continues_stays_as_it_is(
-    tmp_path: Path, claude: dict[str, str]
+    tmp_path: Path, execution: Path, claude: dict[str, str]
 ) -> None:
     """Each codon forks the session: run again after a rollback or redo, it begins the same."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *claude_codons())
-    async with (
-        running_server(hank, None, execution, env=claude) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, env=claude, since_seq=0) as (server, client):
         await after_both(server, client)
         await client.send(CodonRedo())
         await idle(client)
@@ -458,16 +419,12 @@ async def test_a_session_that_a_codon_continues_stays_as_it_is(
 
 
 async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
-    tmp_path: Path, claude: dict[str, str]
+    tmp_path: Path, execution: Path, claude: dict[str, str]
 ) -> None:
     """A foreign file is in the transcript's place: it stays, and the report says so."""
-    execution = tmp_path / "execution"
     home = execution / ".hankweave" / "homes" / "claude"
     hank = write_hank(tmp_path / "hank", *claude_codons())
-    async with (
-        running_server(hank, None, execution, env=claude) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, env=claude, since_seq=0) as (server, client):
         await after_both(server, client)
         transcript = transcript_of(execution, "one", home)
         transcript.unlink()
@@ -483,11 +440,7 @@ async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
 async def test_an_epoch_that_is_lost_is_named_and_nothing_is_forgotten(tmp_path: Path) -> None:
     """Without its ref the memory stays as it is, and the files are rolled back."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         await client.send(CheckpointCreate(label="keeps the memory of now"))
         before = memory(execution)
         GitWitness(execution).run("update-ref", "-d", MEMORY)

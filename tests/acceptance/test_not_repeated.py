@@ -23,9 +23,9 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, state
+from support.running_server import appears, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, started, told
 
 RIG = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
 
@@ -47,10 +47,7 @@ async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order
         codon("two", waits_for(tmp_path / "never")),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonNext())
         await started(client, "one")
         await appears(execution / "agentRoot" / "reached")
@@ -78,19 +75,14 @@ async def test_a_headless_server_ends_when_its_codon_is_stopped(tmp_path: Path) 
     assert state(execution).runs[0].status == "failed"
 
 
-async def test_a_rig_that_was_rolled_back_is_set_up_again(tmp_path: Path) -> None:
+async def test_a_rig_that_was_rolled_back_is_set_up_again(tmp_path: Path, execution: Path) -> None:
     """After a rollback removes the output of an earlier run's rig, the rig runs once more.
 
     Hankweave 0.10 skips it because it had run.
     """
     hank = write_hank(tmp_path / "hank", codon("one"), codon("two", rigSetup=RIG))
-    execution = tmp_path / "execution"
     rig = execution / "agentRoot" / "rig.txt"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         before = rig.read_text()
         back = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="completed")
         await client.send(back)
@@ -140,11 +132,7 @@ async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Pa
         codon("two", {"say": "again"}, rigSetup=RIG, continuationMode="continue-previous"),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         back = RollbackToCodon(codon_id=CodonId("two"), checkpoint_type="rig-setup")
         await client.send(back)
         await idle(client, "rollback-completed")
@@ -156,13 +144,12 @@ async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Pa
     assert two.session_id == one.session_id
 
 
-async def test_every_message_of_an_agent_is_counted(tmp_path: Path) -> None:
+async def test_every_message_of_an_agent_is_counted(tmp_path: Path, execution: Path) -> None:
     """Messages are counted however fast they arrive.
 
     Hankweave increments a state that lags behind.
     """
     hank = write_hank(tmp_path / "hank", codon("one", *({"say": str(n)} for n in range(200))))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -179,11 +166,7 @@ async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path
     """
     hank = write_hank(tmp_path / "hank", codon("one", {"cost": 0.5}), codon("two"))
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         await client.send(CodonStart(codon_id=CodonId("one")))
         await idle(client)
 
@@ -196,7 +179,7 @@ async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path
     assert costs == [0.5, 0.5]
 
 
-async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
+async def test_each_attempt_costs_what_it_cost(tmp_path: Path, execution: Path) -> None:
     """Each record has its own cost; codon.completed, as in Hankweave, sums all up to it."""
     retries: dict[str, Any] = {
         "onFailure": "retry",
@@ -205,7 +188,6 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
     hank = write_hank(
         tmp_path / "hank", codon("one", {"cost": 0.5}, {"fail": {"message": "busy"}}, **retries)
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -229,10 +211,7 @@ async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path)
         | {"agent": {"type": "command", "command": ["sh", "-c", "echo >> rig.txt; exit 7"]}},
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await idle(client, "codon-failed")
         first, second = state(execution).runs[0].codons
         assert isinstance(first, FailedCodon)

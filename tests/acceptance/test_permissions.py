@@ -49,12 +49,13 @@ from support.running_server import (
     environment,
     journal,
     running_server,
+    served,
     state,
     tree,
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import idle, refused, told
 
 RUN = {"run": "touch ran.txt"}
 
@@ -65,10 +66,7 @@ async def asking(
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     """Start a server whose only codon has these permissions, and a client of it."""
     hank = write_hank(tmp_path / "hank", codon("one", *steps, permissions=permissions))
-    async with (
-        running_server(hank, None, tmp_path / "execution", *options) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", *options, since_seq=0) as (server, client):
         yield server, client
 
 
@@ -94,7 +92,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.story("Permissions allow and deny by lists, and a denial wins.")
-async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
+async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path, execution: Path) -> None:
     """Each call is reported with the pattern that decided; a denial overrides an allowance.
 
     A denied call is not made, and the agent continues with the reason as the tool's result.
@@ -113,7 +111,6 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
         await idle(client)
 
     assert files(tmp_path) == {"src/a.txt": b"a"}
-    execution = tmp_path / "execution"
     found = [(each.tool_name, each.decision, each.by, each.rule) for each in resolved(execution)]
     assert found == [
         ("Write", "allow", "policy", "Write(src/**)"),
@@ -131,7 +128,7 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
     )
 
 
-async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path) -> None:
+async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path, execution: Path) -> None:
     """A path that leads elsewhere by a link is judged by its target."""
     away = tmp_path / "away"
     away.mkdir()
@@ -145,7 +142,6 @@ async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path) -> None:
             permissions={"allow": ["Write(src/**)"], "otherwise": "deny"},
         ),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -172,11 +168,10 @@ async def test_permissions_of_the_hank_hold_where_a_codon_has_none(tmp_path: Pat
     ]
 
 
-async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
+async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path, execution: Path) -> None:
     """A scripted agent that gives up when it is refused fails with the reason it received."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "onRefusal": "fail"})
     one = codon("one", promptText=script, permissions={"otherwise": "deny"})
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", one)
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
@@ -229,15 +224,15 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
         )
         event = await settled(client)
         after = (await client.send(GetServerStatus())).pending_permissions
-        with pytest.raises(CommandRefused) as again:
-            await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        again = await refused(
+            client, PermissionAnswer(request_id=request.request_id, decision="allow")
+        )
 
-        with pytest.raises(CommandRefused) as unknown:
-            await client.send(PermissionAnswer(request_id="none", decision="allow"))
+        unknown = await refused(client, PermissionAnswer(request_id="none", decision="allow"))
 
         await idle(client)
 
-    assert (again.value.code, unknown.value.code) == ("PERMISSION_ANSWERED", "UNKNOWN_PERMISSION")
+    assert (again.code, unknown.code) == ("PERMISSION_ANSWERED", "UNKNOWN_PERMISSION")
     assert (request.codon_id, request.tool_name) == ("one", "Write")
     assert request.tool_input["content"] == "a"
     assert request.reason == "No rule covers this call of Write."
@@ -274,10 +269,10 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
         async with connect(address.url, token=token, since_seq=0) as viewer:
             assert (await asked(viewer)).request_id == request.request_id
             assert len((await viewer.send(GetServerStatus())).pending_permissions) == 1
-            with pytest.raises(CommandRefused) as refused:
-                await viewer.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
-
-        assert refused.value.code == "INSUFFICIENT_PERMISSIONS"
+            error = await refused(
+                viewer, PermissionAnswer(request_id=request.request_id, decision="allow")
+            )
+        assert error.code == "INSUFFICIENT_PERMISSIONS"
         assert len((await client.send(GetServerStatus())).pending_permissions) == 1
         await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
         await idle(client)
@@ -285,6 +280,7 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
 
 async def test_an_answer_for_always_spares_the_next_question_also_after_a_restart(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """The rule is in the journal and the state; it has to fit the call, and a viewer adds none.
 
@@ -299,24 +295,21 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         address = discover(server.execution)
         async with connect(address.url, token=token) as viewer:
-            with pytest.raises(CommandRefused) as from_viewer:
-                await viewer.send(
-                    PermissionAnswer(
-                        request_id=request.request_id, decision="allow", always="Write(out/*)"
-                    )
-                )
+            from_viewer = await refused(
+                viewer,
+                PermissionAnswer(
+                    request_id=request.request_id, decision="allow", always="Write(out/*)"
+                ),
+            )
 
-        refused = []
+        wrong = []
         for decision, rule in (("allow", "*"), ("allow", "Write(src/**)"), ("deny", "Write")):
-            with pytest.raises(CommandRefused) as caught:
-                await client.send(
-                    PermissionAnswer(request_id=request.request_id, decision=decision, always=rule)
-                )  # type: ignore[arg-type]
+            answer = PermissionAnswer(request_id=request.request_id, decision=decision, always=rule)  # type: ignore[arg-type]
+            error = await refused(client, answer)
+            wrong.append((error.code, error.path))
 
-            refused.append((caught.value.code, caught.value.path))
-
-        assert from_viewer.value.code == "INSUFFICIENT_PERMISSIONS"
-        assert refused == [("INVALID_COMMAND", "$.data.always")] * 3
+        assert from_viewer.code == "INSUFFICIENT_PERMISSIONS"
+        assert wrong == [("INVALID_COMMAND", "$.data.always")] * 3
         assert (await client.send(GetServerStatus())).pending_permissions == (pending,)
         await client.send(
             PermissionAnswer(request_id=request.request_id, decision="allow", always="Write(out/*)")
@@ -326,7 +319,6 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
         await client.send(PermissionAnswer(request_id=other.request_id, decision="deny"))
         await idle(client)
 
-    execution = tmp_path / "execution"
     found = [(each.decision, each.by, each.rule, each.always) for each in resolved(execution)]
     assert found == [
         ("allow", "client", None, "Write(out/*)"),
@@ -334,10 +326,7 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
         ("deny", "client", None, None),
     ]
     assert [each.rule for each in state(execution).permission_rules] == ["Write(out/*)"]
-    async with (
-        running_server(tmp_path / "hank", None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(tmp_path / "hank", execution, "--no-autostart", since_seq=0) as (_, client):
         shown = await anyio.to_thread.run_sync(cli, "permissions", "--execution", str(execution))
         assert "  Write(out/*)  (request " in shown.stdout
         await client.send(RollbackToLastSuccess())
@@ -437,25 +426,25 @@ async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: 
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
         request = await asked(client)
         event = await settled(client)
-        with pytest.raises(CommandRefused) as late:
-            await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        late = await refused(
+            client, PermissionAnswer(request_id=request.request_id, decision="allow")
+        )
 
         await idle(client)
 
     done = event.data
     assert isinstance(done, PermissionResolved)
     assert (done.decision, done.by, done.rule) == (on_timeout, "timeout", "onTimeout")
-    assert late.value.code == "PERMISSION_ANSWERED"
+    assert late.code == "PERMISSION_ANSWERED"
     assert files(tmp_path) == ({"ran.txt": b""} if on_timeout == "allow" else {})
 
 
-async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path) -> None:
+async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path, execution: Path) -> None:
     """The idle timeout does not run while the agent waits for an answer."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", RUN, shimIdleTimeout=1, permissions={"timeoutSeconds": 3}),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -534,10 +523,9 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
     assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
 
 
-async def test_a_budget_of_time_ends_who_waits(tmp_path: Path) -> None:
+async def test_a_budget_of_time_ends_who_waits(tmp_path: Path, execution: Path) -> None:
     """Waiting for an answer is not idle time, but counts against the codon's time budget."""
     one = codon("one", RUN, permissions={}, budget={"maxTimeSeconds": 1, "onExceeded": "fail"})
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", one)
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
@@ -559,15 +547,12 @@ async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
     assert [(each.by, each.decision) for each in resolved(server.execution)] == [("ended", "deny")]
     assert files(tmp_path) == {}
     hank = tmp_path / "hank" / "hank.json"
-    async with (
-        running_server(hank, None, server.execution) as second,
-        second.client() as other,
-    ):
+    async with served(hank, server.execution) as (_, other):
         again = await asked(other)
-        with pytest.raises(CommandRefused) as stale:
-            await other.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
-
-        assert stale.value.code == "UNKNOWN_PERMISSION"
+        stale = await refused(
+            other, PermissionAnswer(request_id=request.request_id, decision="allow")
+        )
+        assert stale.code == "UNKNOWN_PERMISSION"
         await other.send(PermissionAnswer(request_id=again.request_id, decision="allow"))
         await idle(other)
 
@@ -580,10 +565,7 @@ async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> 
         await server.ended()
 
     hank = tmp_path / "hank" / "hank.json"
-    async with (
-        running_server(hank, None, server.execution, "--no-autostart") as second,
-        second.client() as other,
-    ):
+    async with served(hank, server.execution, "--no-autostart") as (_, other):
         assert (await other.send(GetServerStatus())).pending_permissions == ()
 
     assert files(tmp_path) == {}
@@ -622,14 +604,11 @@ async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncI
     hank = write_hank(tmp_path / "hank", one)
     path = f"{program.parent}:{os.environ['PATH']}"
     env = {"PATH": path, "ANTHROPIC_API_KEY": "no-key"}
-    async with (
-        running_server(hank, None, tmp_path / "execution", env=env) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", env=env, since_seq=0) as (_, client):
         yield client
 
 
-async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
+async def test_requests_wait_side_by_side(tmp_path: Path, execution: Path) -> None:
     """Two requests are pending, other output is reported, and each gets its own answer."""
     async with two_at_once(tmp_path, cancels=False) as client:
         first, second = await asked(client), await asked(client)
@@ -643,7 +622,6 @@ async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
         await client.send(PermissionAnswer(request_id=first.request_id, decision="allow"))
         await idle(client)
 
-    execution = tmp_path / "execution"
     log = next((execution / ".hankweave" / "runs").rglob("*-claude.log")).read_text()
     assert '[[\\"r2\\", \\"deny\\"], [\\"r1\\", \\"allow\\"]]' in log
     assert len(resolved(execution)) == 2

@@ -20,7 +20,7 @@ from hankweave_protocol.state import CompletedCodon, SkippedCodon
 from hankweave_server.architect import CHECKPOINT_PREFIX as PREFIX
 from hankweave_server.architect import CheckpointManager
 from support.command_line import Done, hankweave
-from support.running_server import appears, command, environment, running_server, state
+from support.running_server import appears, command, environment, served, state
 from support.seed_003 import PIPELINE
 from support.waiting import LIMIT, limited
 
@@ -107,9 +107,9 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
     """A client rolls a finished pipeline back to a step, and the plan continues from there."""
     place = project(tmp_path / "project", two_steps())
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
-    async with (
-        running_server(None, None, place, "--no-autostart", place="--workspace") as server,
-        server.client(since_seq=0) as client,
+    async with served(None, place, "--no-autostart", place="--workspace", since_seq=0) as (
+        _,
+        client,
     ):
         target = RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="end")
         await client.send(target)

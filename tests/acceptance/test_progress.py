@@ -38,12 +38,12 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_server.execution.maintenance.progress import PATIENCE_SECONDS
-from support.running_server import RunningServer, command, environment, journal, running_server
+from support.running_server import RunningServer, command, environment, journal
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
 from support.slowed import A_LITTLE, slowed
 from support.waiting import LIMIT, eventually_blocking, limited
-from support.watching import idle
+from support.watching import after_plan
 
 FILES = 2_000
 """Enough files that a slowed server usually restores them slowly enough to report progress."""
@@ -89,11 +89,7 @@ async def server_with_many_files(
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     """Start a server that has run its plan, with many new files in its work tree."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         await anyio.to_thread.run_sync(fill, execution / "agentRoot", files)
         yield server, client
 

@@ -24,10 +24,9 @@ def printed(line: str) -> str:
 
 
 @pytest.mark.story("The Python client of the tutorial works as printed.", of="docs/tutorial.md")
-async def test_the_client_goes_back_and_follows(tmp_path: Path) -> None:
+async def test_the_client_goes_back_and_follows(tmp_path: Path, execution: Path) -> None:
     """It rolls back to the last success, restarts the plan, and prints what happens."""
     code = printed("from hankweave_client.client import connect")
-    execution = tmp_path / "execution"
     file = execution / "agentRoot" / "a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     async with running_server(hank, None, execution) as server:

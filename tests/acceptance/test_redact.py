@@ -25,11 +25,11 @@ from support.command_line import Done, hankweave
 from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.nth_call import Strike
-from support.running_server import command, environment, running_server
+from support.running_server import command, environment, running_server, served
 from support.scripted_hank import codon, write_hank, writes
 from support.tally import Tally
 from support.waiting import LIMIT
-from support.watching import idle, journal, told
+from support.watching import after_plan, journal, told
 
 pytestmark = pytest.mark.feature("redaction")
 
@@ -85,8 +85,7 @@ async def lived(folder: Path) -> Past:
         codon("three", writes("a.txt", "third\n"), {"run": "mkdir empty; chmod 600 a.txt"}),
     )
     execution = folder / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         pinned = await client.send(CheckpointCreate(label=f"with {VALUE} in it"))
         await client.send(
             CheckpointPin(checkpoint_sha=pinned.sha, pinned=True, name=f"pin {VALUE}")
@@ -158,10 +157,7 @@ async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     gone = [old for old in names if f"{old} commit".encode() in stored]
     assert gone == []
     env = {"APP_PASSWORD": VALUE}  # It is still in the hank, so the server has to know it.
-    async with (
-        running_server(past.hank, None, past.execution, env=env) as server,
-        server.client() as client,
-    ):
+    async with served(past.hank, past.execution, env=env) as (server, client):
         for old in reversed(past.shas):
             await client.send(RollbackToCheckpoint(checkpoint_sha=Sha(old[:12])))
             git = GitWitness(past.execution)
@@ -205,8 +201,7 @@ async def test_a_rule_a_variable_or_a_path_says_what_is_removed(tmp_path: Path) 
         codon("two", writes("other.txt", "x\n")),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, _):
         assert await server.stop() == 0
 
     here = ("redact", "-e", str(execution), "--yes")

@@ -12,7 +12,6 @@ import anyio
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.codec import decode_transition
 from hankweave_protocol.commands import (
     CodonNext,
@@ -41,9 +40,9 @@ from hankweave_protocol.transitions import (
 from hankweave_server.domain.execution_thread import thread
 from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import after_plan, idle, refused, told
 
 
 def runs(line: str) -> dict[str, Any]:
@@ -73,11 +72,10 @@ async def a_finished_plan(
     counter = tmp_path / "counter"
     counter.write_text("1")
     hank = write_hank(tmp_path / "hank", *(codons or a_plan(counter)))
-    async with (
-        running_server(hank, None, tmp_path / "executions" / "parent", *options) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(hank, tmp_path / "executions" / "parent", *options, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         yield server, client
 
 
@@ -87,10 +85,7 @@ async def resumed(
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     """Start another server; its client sees what happens from now on."""
     last = journal(execution)[-1].seq
-    async with (
-        running_server(hank, None, execution, *options) as server,
-        server.client(last) as client,
-    ):
+    async with served(hank, execution, *options, since_seq=last) as (server, client):
         yield server, client
 
 
@@ -373,10 +368,7 @@ async def a_finished_plan_with_answers(
     tmp_path: Path, *codons: Any
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
     hank = write_hank(tmp_path / "hank", *codons)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         asked = await client.until(PermissionRequested)
         assert isinstance(asked.data, PermissionRequested)
         await client.send(PermissionAnswer(request_id=asked.data.request_id, decision="allow"))
@@ -387,13 +379,11 @@ async def a_finished_plan_with_answers(
 async def test_reuse_needs_the_beginning_of_a_codon(tmp_path: Path) -> None:
     """`reuse` with another checkpoint of the codon is refused before anything changes."""
     async with a_finished_plan(tmp_path, codon("a", writes("a.txt", "a"))) as (_, client):
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(
-                RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", reuse=True)
-            )
-
-        assert refused.value.code == ErrorCode.INVALID_COMMAND
-        assert refused.value.path == "$.data.reuse"
+        error = await refused(
+            client, RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", reuse=True)
+        )
+        assert error.code == ErrorCode.INVALID_COMMAND
+        assert error.path == "$.data.reuse"
 
 
 async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:

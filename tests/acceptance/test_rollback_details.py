@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointPin,
@@ -27,10 +26,10 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from support.copies import copy_execution
 from support.git_facts import GitWitness
-from support.running_server import journal, running_server, state, tree
+from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import idle, listed, told
+from support.watching import after_plan, listed, refused, told
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -39,17 +38,12 @@ THREE = (
 )
 
 
-async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None:
+async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path, execution: Path) -> None:
     """After a rollback past it, `toCodon` goes to the codon's checkpoint.
 
     Preview, report and the command line's text name the run it belongs to.
     """
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         first = state(execution).runs[0].run_id
         await client.send(_to_end_of("one"))
         preview = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
@@ -59,21 +53,14 @@ async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None
         assert report.note is not None
         assert f"run {first}" in report.note
         assert preview.note == report.note
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(_to_end_of("four"))
-
-        assert refused.value.code == ErrorCode.UNKNOWN_CODON
-        assert "one, two, three" in (refused.value.hint or "")
+        error = await refused(client, _to_end_of("four"))
+        assert error.code == ErrorCode.UNKNOWN_CODON
+        assert "one, two, three" in (error.hint or "")
 
 
-async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
+async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path, execution: Path) -> None:
     """Rollback and pin accept it; their replies are in lower case."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         (one,) = (
             record
             for record in await listed(client)
@@ -89,13 +76,10 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
     """The rollback requested the restart, so the plan continues past one codon."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution):
+        pass
 
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(
             RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", auto_restart=True)
         )
@@ -108,18 +92,17 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
 
 async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """With autostart, too: a client that rolls back decides what runs next."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         assert await server.stop() == 0
 
     for k in range(3):
         again = tmp_path / f"again-{k}"
         copy_execution(execution, again)
-        async with running_server(hank, None, again) as server, server.client() as client:
+        async with served(hank, again) as (server, client):
             await client.send(_to_end_of("one"))
             assert await server.stop() == 0
 
@@ -130,11 +113,7 @@ async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
 async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path) -> None:
     """Source and target are its causes; `rollback.completed` follows and has the report."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await client.send(_to_end_of("one"))
         await client.send(RollbackUndo())
 
@@ -154,37 +133,25 @@ async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path)
     assert order == list(kinds) * 2
 
 
-async def test_a_label_has_a_limit(tmp_path: Path) -> None:
+async def test_a_label_has_a_limit(tmp_path: Path, execution: Path) -> None:
     """500 characters are accepted; one more is refused with a code and its path."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0]), execution) as (_, client):
         before = len(await listed(client))
         made = await client.send(CheckpointCreate(label="x" * 500))
         assert made.label == "x" * 500
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(CheckpointCreate(label="x" * 501))
-
-        assert refused.value.code == ErrorCode.INVALID_COMMAND
-        assert refused.value.path == "$.data.label"
+        error = await refused(client, CheckpointCreate(label="x" * 501))
+        assert error.code == ErrorCode.INVALID_COMMAND
+        assert error.path == "$.data.label"
         assert len(await listed(client)) == before + 1
 
 
 async def test_secrets_in_labels_reach_no_commit_and_no_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, execution: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Labels and pin names are redacted: known formats and the server's secret variables."""
     known, format_ = "correct-horse-battery", "sk-" + "a1B2c3D4" * 4
     monkeypatch.setenv("DEPLOY_TOKEN", known)
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0]), execution) as (_, client):
         label = f"with {known} and {format_} in it"
         made = await client.send(CheckpointCreate(label=label))
         assert made.label == "with [redacted:DEPLOY_TOKEN] and [redacted:openai-key] in it"
@@ -209,21 +176,15 @@ async def test_a_branch_is_never_made_through_a_link_in_the_work_tree(tmp_path: 
     """
     execution, outside = tmp_path / "execution", tmp_path / "outside"
     outside.mkdir()
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0]), execution) as (_, client):
         link = execution / "agentRoot" / "link"
         link.symlink_to(outside)
         (tmp_path / "chain").symlink_to(link)
         sha = (await listed(client))[0].sha
         for place in (link / "new", tmp_path / "chain" / "new"):
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place)))
-
-            assert refused.value.code == ErrorCode.INVALID_PATH
-            assert refused.value.path == "$.data.path"
+            error = await refused(client, ExecutionBranch(checkpoint_sha=sha, path=str(place)))
+            assert error.code == ErrorCode.INVALID_PATH
+            assert error.path == "$.data.path"
 
         assert os.listdir(outside) == []
         (tmp_path / "mine").symlink_to(outside)
@@ -239,11 +200,10 @@ async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: 
     project.mkdir()
     home.mkdir()
     hank = write_hank(tmp_path / "hank", THREE[0])
-    async with (
-        running_server(hank, None, project, place="--workspace", env={"HOME": str(home)}) as server,
-        server.client() as client,
+    async with after_plan(hank, project, place="--workspace", env={"HOME": str(home)}) as (
+        _,
+        client,
     ):
-        await idle(client)
         made = await client.send(ExecutionBranch(checkpoint_sha=(await listed(client))[0].sha))
 
     root = home / ".hankweave-executions"
@@ -251,14 +211,9 @@ async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: 
     assert tree(Path(made.execution_path) / "agentRoot") == {"a.txt": b"one"}
 
 
-async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
+async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path, execution: Path) -> None:
     """A dry run says how many undos go; afterwards the others work, and then none is left."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         for index in range(3):
             (execution / "agentRoot" / "a.txt").write_text(f"edit {index}")
             await client.send(_to_end_of("one"))
@@ -273,10 +228,8 @@ async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
         for _ in range(left):
             await client.send(RollbackUndo())
 
-        with pytest.raises(CommandRefused) as nothing:
-            await client.send(RollbackUndo())
-
-        assert nothing.value.code == ErrorCode.NOTHING_TO_UNDO
+        nothing = await refused(client, RollbackUndo())
+        assert nothing.code == ErrorCode.NOTHING_TO_UNDO
 
 
 def _to_end_of(name: str) -> RollbackToCodon:

@@ -14,9 +14,9 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import CompletedCodon
 from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, state, tree
+from support.running_server import appears, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, taken, told
+from support.watching import after_plan, idle, started, taken, told
 
 RIG = [{"type": "command", "command": {"run": "echo rig > rig.txt"}}]
 
@@ -32,11 +32,7 @@ async def all_taken(
 ) -> tuple[GitWitness, list[CheckpointRecord]]:
     """Run a hank to its end; return its checkpoints, oldest first."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, *options, env=env) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, *options, env=env) as (_, client):
         page = await client.send(ListCheckpoints())
 
     GitWitness(execution).assert_sound()
@@ -84,10 +80,7 @@ async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_
         tmp_path / "hank",
         asking("one", writes("a.txt", "agent"), waits_for(gate), writes("a.txt", "agent again")),
     )
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
         await appears(execution / "agentRoot" / "a.txt")
         await taken(client, "tool")
@@ -176,8 +169,7 @@ async def test_a_checkpoint_of_nothing_new_makes_no_new_tree(tmp_path: Path) -> 
     """Two requests with no change between make two commits of one tree, and no other object."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("d/a.txt", "a")))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         first = await client.send(CheckpointCreate())
         before = _objects(execution)
         second = await client.send(CheckpointCreate())

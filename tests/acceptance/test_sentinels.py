@@ -19,7 +19,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.model_endpoint import model_endpoint, rate_limit, silence
-from support.running_server import journal, running_server, state
+from support.running_server import journal, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
 from support.watching import idle, told
@@ -52,10 +52,7 @@ async def run(
 ) -> Path:
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *codons)
-    async with (
-        running_server(hank, None, execution, *options, env=env) as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, *options, env=env) as (_, client):
         await idle(client, reason)
 
     return execution
@@ -207,17 +204,15 @@ async def test_a_real_sdk_is_asked_through_a_real_socket(tmp_path: Path) -> None
     assert json.loads(log.read_text()) == {"risk": "high"}
 
 
-async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
+async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path, execution: Path) -> None:
     """A skip waits for seconds, not for a model; the pending request is reported as dropped."""
     silent = narrator(model="anthropic/claude-test")
     entry = [{"sentinelConfig": silent}]
     waiting = codon("observe", writes("a.md", "x"), waits_for(tmp_path / "never"), sentinels=entry)
     hank = write_hank(tmp_path / "hank", waiting)
-    execution = tmp_path / "execution"
     async with (
         model_endpoint(*[silence] * 9) as endpoint,
-        running_server(hank, None, execution, env=endpoint.environment) as server,
-        server.client() as client,
+        served(hank, execution, env=endpoint.environment) as (_, client),
     ):
         await eventually(lambda: endpoint.requests)
 

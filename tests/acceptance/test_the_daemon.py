@@ -14,7 +14,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
 from hankweave_client.discovery import discover
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -37,11 +36,13 @@ from support.running_server import (
     appears,
     journal,
     running_server,
+    served,
     state,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_disk import small_disk
 from support.waiting import limited
+from support.watching import refused
 
 
 def written(execution: Path) -> dict[Path, int]:
@@ -97,10 +98,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
     gate = tmp_path / "gate"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "half"), waits_for(gate)))
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await started(client, "one")
         await appears(execution / "agentRoot" / "a.txt")
         assert await server.stop() == 0
@@ -121,6 +119,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
 )
 async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """The incomplete file of the killed codon is gone before the codon runs again."""
     gate = tmp_path / "gate"
@@ -130,7 +129,6 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
         codon("one", writes("a.txt", "a")),
         codon("two", {"run": seen}, writes("half.txt", "half"), waits_for(gate)),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         await appears(execution / "agentRoot" / "half.txt")
         agent = state(execution).runs[0].codons[-1]
@@ -162,10 +160,7 @@ async def test_skip_redo_and_force_stop_end_a_codon_as_they_say(tmp_path: Path) 
         codon("two", writes("b.txt", "b")),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonNext())
         await started(client, "one")
         await client.send(CodonForceStop(reason="enough"))
@@ -216,24 +211,19 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
 
 async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Each impossible command has its own code and path, and adds nothing to the journal."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a")), codon("two", waits_for(gate))
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "two")
         status = await client.send(GetServerStatus())
         for make, code, path in REFUSALS:
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(make())
-
-            assert (refused.value.code, refused.value.path) == (code, path), make()
+            error = await refused(client, make())
+            assert (error.code, error.path) == (code, path), make()
 
         assert (await client.send(GetServerStatus())).last_event_seq == status.last_event_seq
 
@@ -258,10 +248,10 @@ async def targeted(socket: ClientConnection) -> dict[str, Any]:
 
 async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Every malformed frame has its code; the next valid command still works."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--no-autostart"):
         address = discover(execution)
         headers = {"Authorization": f"Bearer {address.token}"}

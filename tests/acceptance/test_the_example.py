@@ -35,6 +35,7 @@ from support.git_facts import GitWitness
 from support.replayed_blame import credits_by_blame, replay_of
 from support.running_server import EXAMPLE, journal, running_server, state, tree
 from support.waiting import limited
+from support.watching import refused
 
 CODONS = ["observe", "infer", "generate", "review#0", "review#1", "report"]
 FAST = {"HANKWEAVE_EXAMPLE_PACE": "0"}
@@ -64,12 +65,11 @@ def completed(execution: Path) -> dict[str, CompletedCodon]:
 
 @pytest.mark.executed
 @pytest.mark.story("The example runs offline, and each of its steps is a commit that git can read.")
-async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> None:
+async def test_the_example_runs_and_every_step_is_a_commit(execution: Path) -> None:
     """The example's six codons complete in order, each with a checkpoint that git confirms.
 
     Blame of each file of each checkpoint is what a replay of all trees says.
     """
-    execution = tmp_path / "execution"
     async with running_server(
         EXAMPLE / "hank.json", EXAMPLE / "data", execution, "--headless", env=FAST
     ) as server:
@@ -124,9 +124,8 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
 @pytest.mark.story(
     "A rollback to a checkpoint, a codon or the last success restores exactly its files."
 )
-async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path: Path) -> None:
+async def test_rolling_back_three_ways_restores_exactly_what_git_holds(execution: Path) -> None:
     """Last success, a codon, and a sha prefix of an old run: files, runs and plan agree."""
-    execution = tmp_path / "execution"
     git = GitWitness(execution)
     async with (
         running_server(EXAMPLE / "hank.json", EXAMPLE / "data", execution, env=FAST) as server,
@@ -170,10 +169,8 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
         work_tree = tree(execution / "agentRoot")
         assert work_tree == git.files(rig)
 
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(RollbackToCheckpoint(checkpoint_sha="ffffffff"))
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+        error = await refused(client, RollbackToCheckpoint(checkpoint_sha="ffffffff"))
+        assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
         assert await server.stop() == 0
 
     git.assert_sound()
@@ -237,9 +234,8 @@ async def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
     assert comparable(execution) == comparable(reference)
 
 
-async def test_killed_in_a_rollback_it_finishes_the_rollback(tmp_path: Path) -> None:
+async def test_killed_in_a_rollback_it_finishes_the_rollback(execution: Path) -> None:
     """After kill -9 after rollback.started, the next start restores and reports `recovered`."""
-    execution = tmp_path / "execution"
     arguments = (EXAMPLE / "hank.json", EXAMPLE / "data")
     async with (
         running_server(*arguments, execution, env=FAST) as server,

@@ -14,7 +14,7 @@ from hankweave_protocol.events import RollbackCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
 from support.command_line import Done, hankweave
-from support.running_server import environment, running_server, state, tree
+from support.running_server import environment, served, state, tree
 from support.waiting import LIMIT
 
 pytestmark = pytest.mark.feature("architect")
@@ -80,9 +80,9 @@ def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: P
 async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project: Path) -> None:
     """As on the web page, the socket rolls back to a step, and the plan continues."""
     pipeline(project, "--quiet")
-    async with (
-        running_server(None, None, project, "--no-autostart", place="--workspace") as server,
-        server.client(since_seq=0) as client,
+    async with served(None, project, "--no-autostart", place="--workspace", since_seq=0) as (
+        _,
+        client,
     ):
         await client.send(
             RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="completed")

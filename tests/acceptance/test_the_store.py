@@ -35,10 +35,10 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import PruneIntent
 from support.abandoned import HANK, DeadEnd, dead_end
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, appears, journal, running_server
+from support.running_server import RunningServer, appears, journal, running_server, served
 from support.scripted_hank import write_hank
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import after_plan, refused, told
 
 
 async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
@@ -131,10 +131,8 @@ async def test_a_rollback_to_what_was_pruned_is_refused(tmp_path: Path) -> None:
     """CHECKPOINT_NOT_FOUND is returned, and no file moves."""
     async with dead_end(tmp_path) as past:
         await past.client.send(StoreGc(max_count=0))
-        with pytest.raises(CommandRefused) as refused:
-            await past.client.send(RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+        error = await refused(past.client, RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
+        assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
 
 
 @pytest.mark.parametrize("gc_first", [True, False])
@@ -192,7 +190,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
 
 @pytest.mark.command("checkpoint.pin")
 @pytest.mark.story("A pinned checkpoint survives every `gc`.")
-async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
+async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path, execution: Path) -> None:
     """A pinned checkpoint and its ancestors survive; the next server lists the pin by name."""
     async with dead_end(tmp_path) as past:
         pinned = past.manual[1]
@@ -206,14 +204,10 @@ async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> Non
         assert (reasons[pinned], reasons[past.manual[0]]) == ("pinned", "ancestor")
         await past.server.stop()
 
-    execution = tmp_path / "execution"
     (event,) = told(execution, CheckpointPinned)
     assert (event.checkpoint_sha, event.pinned, event.name) == (pinned, True, "the good one")
     hank = tmp_path / "hank" / "hank.json"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         listed = {each.sha: each for each in (await client.send(ListCheckpoints())).checkpoints}
         assert (listed[pinned].pinned, listed[pinned].name) == (True, "the good one")
         assert (await client.send(CheckpointPin(checkpoint_sha=pinned, pinned=False))).name is None
@@ -288,10 +282,8 @@ async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
         status, known = await past.client.send(GetServerStatus()), await past.known()
         refs = GitWitness(past.server.execution).run("show-ref")
         for make, code, path in REFUSALS:
-            with pytest.raises(CommandRefused) as refused:
-                await past.client.send(make(past))
-
-            assert (refused.value.code, refused.value.path) == (code, path), make(past)
+            error = await refused(past.client, make(past))
+            assert (error.code, error.path) == (code, path), make(past)
 
         assert await past.known() == known
         assert (await past.client.send(GetServerStatus())).last_event_seq == status.last_event_seq
@@ -312,11 +304,9 @@ async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_p
             shas[made[:4]] = made
 
         assert twins is not None
-        with pytest.raises(CommandRefused) as refused:
-            await past.client.send(CheckpointPin(checkpoint_sha=twins[0][:4], pinned=True))
-
-        assert refused.value.code == ErrorCode.AMBIGUOUS_CHECKPOINT
-        assert all(sha[:12] in (refused.value.hint or "") for sha in twins)
+        error = await refused(past.client, CheckpointPin(checkpoint_sha=twins[0][:4], pinned=True))
+        assert error.code == ErrorCode.AMBIGUOUS_CHECKPOINT
+        assert all(sha[:12] in (error.hint or "") for sha in twins)
 
 
 async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_path: Path) -> None:
@@ -326,10 +316,8 @@ async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_pa
         token = (past.server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
         async with connect(address.url, token=token, mode="readonly") as viewer:
             for command in (pin(past.manual[0]), StoreGc(max_count=0), StoreFsck()):
-                with pytest.raises(CommandRefused) as refused:
-                    await viewer.send(command)
-
-                assert refused.value.code == ErrorCode.INSUFFICIENT_PERMISSIONS
+                error = await refused(viewer, command)
+                assert error.code == ErrorCode.INSUFFICIENT_PERMISSIONS
 
         assert await past.known() == past.standing | past.may_go
 
@@ -358,10 +346,8 @@ async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
         assert {(d.sha, d.kind, d.path) for each in hit.values() for d in each} == {
             (blob, "blob", "by-hand-0.txt")
         }
-        with pytest.raises(CommandRefused) as refused:
-            await past.client.send(RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
+        error = await refused(past.client, RollbackToCheckpoint(checkpoint_sha=past.manual[0]))
+        assert error.code == ErrorCode.CHECKPOINT_DAMAGED
         await past.client.send(StoreGc(max_count=0))
         await all_can_be_restored(past.client, past.standing)
 
@@ -395,10 +381,7 @@ async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
     git.run("repack", "-a", "-d")
     git.run("prune", "--expire=now")
     hank = tmp_path / "hank" / "hank.json"
-    async with (
-        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, tmp_path / "execution", "--no-autostart") as (_, client):
         report = await client.send(StoreFsck())
         assert set(report.missing) >= past.may_go
         assert report.damages == ()
@@ -423,11 +406,7 @@ async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
 async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None:
     """After many checkpoints the server packs by itself and reports it; all still restore."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         shas = set()
         for number in range(40):
             (execution / "agentRoot" / "a.txt").write_text(f"{number}\n" * 50)
@@ -459,12 +438,7 @@ async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: 
             tasks.cancel_scope.cancel()
 
     execution = tmp_path / "execution"
-    async with (
-        running_server(
-            tmp_path / "hank" / "hank.json", None, execution, "--no-autostart"
-        ) as server,
-        server.client() as client,
-    ):
+    async with served(tmp_path / "hank" / "hank.json", execution, "--no-autostart") as (_, client):
         assert not intent.exists()
         known = await _known(client)
         gone = {sha for event in told(execution, CheckpointPruned) for sha in event.checkpoints}
@@ -499,7 +473,7 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
 
 @pytest.mark.parametrize("told_before", [False, True])
 async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
-    tmp_path: Path, told_before: bool
+    tmp_path: Path, execution: Path, told_before: bool
 ) -> None:
     """A crash after the branches moved: the next start reports it once as `recovered`.
 
@@ -511,7 +485,6 @@ async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
 
         await past.server.stop()
 
-    execution = tmp_path / "execution"
     if not told_before:
         git = GitWitness(execution)
         for ref in (ref for sha in past.may_go for ref in _refs_at(git, sha)):

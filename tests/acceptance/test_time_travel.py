@@ -39,9 +39,9 @@ from hankweave_protocol.state import FailedCodon
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, state, tree
+from support.running_server import appears, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, taken, told
+from support.watching import after_plan, idle, refused, started, taken, told
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -81,11 +81,7 @@ def holds_together(execution: Path) -> None:
 async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again(tmp_path):
     """Rollback, undo, redo: each time the work tree and thread are exactly the expected ones."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         (execution / "agentRoot" / "mine.txt").write_text("a person's, unsaved")
         before, on = tree(execution / "agentRoot"), on_thread(execution)
         await rolled_back(client, to_end_of("one"))
@@ -112,41 +108,29 @@ async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again
     holds_together(execution)
 
 
-async def test_undo_and_redo_outlive_the_server(tmp_path):
+async def test_undo_and_redo_outlive_the_server(tmp_path, execution):
     """The undo history is in the state: another server undoes, and a third redoes."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         before = tree(execution / "agentRoot")
         await rolled_back(client, to_end_of("one"))
         back = tree(execution / "agentRoot")
         server.kill()
 
     for command, expected in ((RollbackUndo(), before), (RollbackRedo(), back)):
-        async with (
-            running_server(hank, None, execution, "--no-autostart") as server,
-            server.client() as client,
-        ):
+        async with served(hank, execution, "--no-autostart") as (_, client):
             await rolled_back(client, command)
             assert tree(execution / "agentRoot") == expected
 
     holds_together(execution)
 
 
-async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
+async def test_several_rollbacks_are_undone_one_by_one(tmp_path, execution):
     """The newest is undone first; with nothing left to undo or redo, the command is refused."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         for command in (RollbackUndo(), RollbackRedo(), RollbackPreview(direction="undo")):
-            with pytest.raises(CommandRefused) as nothing:
-                await client.send(command)
-
-            assert nothing.value.code == ErrorCode.NOTHING_TO_UNDO
+            nothing = await refused(client, command)
+            assert nothing.code == ErrorCode.NOTHING_TO_UNDO
 
         seen = [tree(execution / "agentRoot")]
         for name in ("two", "one"):
@@ -172,14 +156,9 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
 
 @pytest.mark.command("checkpoint.list")
 @pytest.mark.story("A rollback of single paths changes these and nothing else.")
-async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
+async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execution):
     """One file and one folder are restored; the rest, the run and the branch stay; undo works."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         run, head = state(execution).runs[0].run_id, GitWitness(execution).run("rev-parse", "HEAD")
         before = tree(execution / "agentRoot")
         report = await rolled_back(client, to_end_of("one", paths=("a.txt", "d"), reason="try"))
@@ -219,20 +198,13 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
         ("", ErrorCode.INVALID_COMMAND),
     ],
 )
-async def test_a_path_that_is_none_is_refused(path, code, tmp_path):
+async def test_a_path_that_is_none_is_refused(path, code, tmp_path, execution):
     """An unknown, outside or invalid path has a code and a path, and nothing is touched."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0]), execution) as (_, client):
         before = tree(execution / "agentRoot")
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(to_end_of("one", paths=("a.txt", path)))
-
-        assert refused.value.code == code
-        assert refused.value.path == "$.data.paths[1]"
+        error = await refused(client, to_end_of("one", paths=("a.txt", path)))
+        assert error.code == code
+        assert error.path == "$.data.paths[1]"
         assert tree(execution / "agentRoot") == before
 
 
@@ -247,13 +219,9 @@ async def edited(execution: Path, client: Client) -> None:
     (execution / "agentRoot" / "d" / "b.txt").write_text("a person's too")
 
 
-async def test_edits_by_people_are_told_from_the_agents(tmp_path):
+async def test_edits_by_people_are_told_from_the_agents(tmp_path, execution):
     """Preview and report name a person's edits as conflicts, saved or not, and no other file."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
+    async with served(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await edited(execution, client)
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         assert paths(preview.conflicts) == {"a.txt", "d/b.txt"}
@@ -275,13 +243,9 @@ async def test_edits_by_people_are_told_from_the_agents(tmp_path):
 
 
 @pytest.mark.story("A rollback lists files that people edited, and keeps them if asked.")
-async def test_keep_edits_leaves_them_alone(tmp_path):
+async def test_keep_edits_leaves_them_alone(tmp_path, execution):
     """The agents' files are restored, the person's are kept, and the report lists the latter."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
+    async with served(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await edited(execution, client)
         report = await rolled_back(client, to_end_of("one", keep_edits=True))
         assert paths(report.kept) == paths(report.conflicts) == {"a.txt", "d/b.txt"}
@@ -294,14 +258,10 @@ async def test_keep_edits_leaves_them_alone(tmp_path):
     holds_together(execution)
 
 
-async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path):
+async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path, execution):
     """A person's edit before a codon is noticed, and superseded when the codon writes the file."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(CodonNext())
         await idle(client, "codon-completed")
         (execution / "agentRoot" / "a.txt").write_text("a person's")
@@ -318,14 +278,9 @@ async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path):
 # --- previews -------------------------------------------------------------------------------------
 
 
-async def test_a_preview_shows_the_lines(tmp_path):
+async def test_a_preview_shows_the_lines(tmp_path, execution):
     """On request it has unified diffs from the current files to the restored files."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         before = tree(execution / "agentRoot")
         ask = RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end", patch=True)
         preview = await client.send(ask)
@@ -348,18 +303,13 @@ STEPS = st.lists(
 )
 
 
-async def test_a_rollback_does_what_its_preview_said(tmp_path):
+async def test_a_rollback_does_what_its_preview_said(tmp_path, execution):
     """A rollback matches its preview for any edits, checkpoint and paths.
 
     This holds with and without keepEdits.
     """
-    execution = tmp_path / "execution"
     root = execution / "agentRoot"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         (root / ".gitignore").write_text("*.ign\n")
 
         async def once(steps: Any, pick: int, chosen: Any, keep: bool) -> None:
@@ -423,10 +373,9 @@ def _examples() -> list[Any]:
 
 
 @pytest.mark.story("Paths can be restored while an agent is paused, and the agent is told.")
-async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
+async def test_a_frozen_agent_goes_on_and_is_told(tmp_path, execution):
     """A frozen agent's files are restored, no run ends, and its next step gets the notice."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
-    execution = tmp_path / "execution"
     work = codon(
         "work",
         writes("a.txt", "first"),
@@ -436,19 +385,14 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
         {"say": "going on"},
         writes("b.txt", "after"),
     )
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0], work), None, execution) as server,
-        server.client() as client,
-    ):
+    async with served(write_hank(tmp_path / "hank", THREE[0], work), execution) as (_, client):
         await started(client, "work")
         first = (await taken(client, "tool")).sha
         middle.touch()
         await taken(client, "tool")
         run = state(execution).runs[0].run_id
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(RollbackToCheckpoint(checkpoint_sha=first))
-
-        assert refused.value.code == ErrorCode.CODON_RUNNING
+        error = await refused(client, RollbackToCheckpoint(checkpoint_sha=first))
+        assert error.code == ErrorCode.CODON_RUNNING
         back = RollbackToCheckpoint(
             checkpoint_sha=first, on_running="pause", reason="The second was wrong."
         )
@@ -476,10 +420,7 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
     """
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0], work), None, execution) as server,
-        server.client() as client,
-    ):
+    async with served(write_hank(tmp_path / "hank", THREE[0], work), execution) as (_, client):
         await started(client, "work")
         await appears(execution / "agentRoot" / "b.txt")
         report = await rolled_back(client, to_end_of("one", on_running="pause", reason="Too far."))
@@ -502,15 +443,13 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
     holds_together(execution)
 
 
-async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
+async def test_rollbacks_in_a_row_leave_one_run(tmp_path, execution):
     """Eight rollbacks between two checkpoints leave one run waiting and move no branch.
 
     Each can be undone, and the next codon runs in that run, after a restart, too.
     """
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         branches = GitWitness(execution).run("for-each-ref", "refs/heads")
         before = tree(execution / "agentRoot")
         for name in ("one", "two") * 4:
@@ -529,11 +468,8 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
 
     waiting = state(execution).runs[0].run_id
     seen = journal(execution)[-1].seq
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=seen) as again,
-    ):
-        await idle(again)
+    async with after_plan(hank, execution, since_seq=seen):
+        pass
 
     runs = state(execution).runs
     assert runs[0].run_id == waiting
@@ -544,19 +480,14 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
     holds_together(execution)
 
 
-async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
+async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
     """A rollback to the current place makes no run, branch, checkpoint or undo.
 
     The client gets a success reply.
 
     A rollback that moves only the plan takes no safety checkpoint.
     """
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         refs, runs = GitWitness(execution).run("for-each-ref"), state(execution).runs
         for command in (to_end_of("three"), RollbackToLastSuccess()):
             report = await rolled_back(client, command)
@@ -577,14 +508,9 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
     holds_together(execution)
 
 
-async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
+async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path, execution):
     """The agent's prompt names the target and the reason, once, and the journal has it."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one", reason="Start over."))
         await client.send(CodonNext())
         await idle(client)
@@ -598,9 +524,8 @@ async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
 # --- external effects -----------------------------------------------------------------------------
 
 
-async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
+async def test_effects_outside_are_named_in_preview_and_report(tmp_path, execution):
     """A tool call with an external effect is marked, and a rollback that crosses it says so."""
-    execution = tmp_path / "execution"
     call = {
         "type": "assistant",
         "message": {
@@ -611,39 +536,35 @@ async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
         },
     }
     reaches = codon("mail", {"raw": json.dumps(call)}, writes("sent.txt", "yes"))
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0], reaches), None, execution) as server,
-        server.client() as client,
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0], reaches), execution) as (
+        _,
+        client,
     ):
-        await idle(client)
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         report = await rolled_back(client, to_end_of("one"))
         assert preview.external_effects == report.external_effects
         assert "mcp__mail__send of codon mail" in report.external_effects[0]
 
 
-async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path):
+async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path, execution):
     """Output of an earlier codon that was not tracked then is not taken for a person's work."""
-    execution = tmp_path / "execution"
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one"), writes("b.md", "one"), tracked=["*.txt"]),
         codon("two", writes("b.md", "two"), tracked=["*.md"]),
     )
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         assert state(execution).edits == {}
         report = await rolled_back(client, to_end_of("one", paths=("b.md",)))
         assert report.conflicts == ()
 
 
-async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
+async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path, execution):
     """The agent's changed files are saved and restored, and do not count as a person's edits."""
     gate = tmp_path / "gate"
-    execution = tmp_path / "execution"
     work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
     hank = write_hank(tmp_path / "hank", THREE[0], work)
-    async with running_server(hank, None, execution) as server, server.client() as client:
+    async with served(hank, execution) as (server, client):
         await started(client, "work")
         await appears(execution / "agentRoot" / "b.txt")
         server.kill()
@@ -656,14 +577,9 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
             assert "edits by people" not in (page.checkpoints[0].label or "")
 
 
-async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
+async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path, execution):
     """A rollback would restore it, and says so; with keepEdits it stays deleted."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         (execution / "agentRoot" / "a.txt").unlink()
         ask = RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end")
         preview = await client.send(ask)
@@ -680,13 +596,11 @@ async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
     holds_together(execution)
 
 
-async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
+async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path, execution):
     """Coordinates, labels, pins and missing ones: another server reads the same from commits."""
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     lists = []
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         os.mkfifo(execution / "agentRoot" / "pipe")
         made = await client.send(CheckpointCreate(label="mine"))
         await client.send(CheckpointPin(checkpoint_sha=made.sha, name="good", pinned=True))
@@ -695,23 +609,15 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
 
     assert [each.label for each in lists[0] if each.pinned] == ["mine"]
     assert any(each.skipped for each in lists[0])
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         lists.append((await client.send(ListCheckpoints())).checkpoints)
 
     assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
 
 
-async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path):
+async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path, execution):
     """The events of a rollback have its source, its target and the command as causes."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one"))
 
     assert report.source is not None

@@ -231,7 +231,7 @@ TRAP = "open({marker!r}, 'w').close()\nraise ImportError('it is not installed')\
     ],
 )
 async def test_the_library_is_loaded_only_if_it_is_asked_for(
-    tmp_path: Path, variables: dict[str, str], is_loaded: bool
+    tmp_path: Path, execution: Path, variables: dict[str, str], is_loaded: bool
 ) -> None:
     """A stand-in without content takes its place: without the extra, one warning says what to do.
 
@@ -242,7 +242,6 @@ async def test_the_library_is_loaded_only_if_it_is_asked_for(
     (stand_in / "__init__.py").write_text(TRAP.format(marker=str(marker)))
     hank = write_hank(tmp_path / "hank", codon("one", PRINTS, writes("a.txt", "a")))
     env = {**variables, "PYTHONPATH": os.pathsep.join((str(stand_in.parent), *packages()))}
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless", env=env) as server:
         assert await server.ended() == 0
 

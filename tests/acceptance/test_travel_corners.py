@@ -21,9 +21,9 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.reducer import fold
-from support.running_server import journal, running_server, state, tree
+from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, taken
+from support.watching import after_plan, idle, started, taken
 
 ONE = codon("one", writes("a.txt", "one"))
 TWO = codon("two", writes("a.txt", "two"), writes("d/b.txt", "two"))
@@ -54,11 +54,10 @@ async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_pat
     """An undo or redo to a restored rig leads to the rig, not to the codon before."""
     execution = tmp_path / "execution"
     rigged = execution / "agentRoot" / "rigged.txt"
-    async with (
-        running_server(write_hank(tmp_path / "hank", ONE, RIGGED), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(write_hank(tmp_path / "hank", ONE, RIGGED), execution, since_seq=0) as (
+        _,
+        client,
     ):
-        await idle(client)
         await journey(client)
         assert rigged.read_text() == "r\n"
         await client.send(CodonNext())
@@ -70,9 +69,9 @@ async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path)
     """The broken work is restored, and the codon that broke it runs next."""
     execution = tmp_path / "execution"
     bad = codon("bad", writes("x.txt", "x"), {"fail": {"message": "no"}})
-    async with (
-        running_server(write_hank(tmp_path / "hank", ONE, bad), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with served(write_hank(tmp_path / "hank", ONE, bad), execution, since_seq=0) as (
+        _,
+        client,
     ):
         await idle(client, "codon-failed")
         before = tree(execution / "agentRoot")
@@ -89,11 +88,7 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
     """`keepEdits` keeps none of it, at a checkpoint, for its undo, or after a restart."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", ONE, TWO)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         before = tree(execution / "agentRoot")
         await client.send(
             RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "d"))
@@ -108,23 +103,18 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
         server.kill()
         await server.ended()
 
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(CheckpointCreate())
         assert state(execution).edits == {}
 
 
-async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path) -> None:
+async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path, execution: Path) -> None:
     r"""A byte that is not UTF-8 is `\xff` on the wire, in the state and in the journal."""
-    execution = tmp_path / "execution"
     path = os.fsencode(execution / "agentRoot") + b"/\xff.txt"
-    async with (
-        running_server(write_hank(tmp_path / "hank", ONE), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(write_hank(tmp_path / "hank", ONE), execution, since_seq=0) as (
+        _,
+        client,
     ):
-        await idle(client)
         _write(path, b"mine")
         record = await client.send(CheckpointCreate())
         _write(path, b"mine, again")
@@ -166,9 +156,9 @@ async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Pa
         waits_for(gate),
     )
     file = execution / "agentRoot" / "a.txt"
-    async with (
-        running_server(write_hank(tmp_path / "hank", ONE, work), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with served(write_hank(tmp_path / "hank", ONE, work), execution, since_seq=0) as (
+        _,
+        client,
     ):
         await started(client, "work")
         first = (await taken(client, "tool")).sha

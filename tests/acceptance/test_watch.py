@@ -11,9 +11,8 @@ import pytest
 
 from hankweave_protocol.commands import CheckpointCreate, GetServerStatus, RollbackToCheckpoint
 from support.git_facts import GitWitness
-from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
@@ -23,11 +22,10 @@ async def test_checkpoints_and_rollbacks_are_the_same_with_a_watch(
     """Both modes capture every change; status and metrics tell which of them it is."""
     files = [writes(f"{number}.txt", "as the agent wrote it") for number in range(20)]
     hank = write_hank(tmp_path / "hank", codon("one", *files))
-    async with (
-        running_server(hank, None, tmp_path / "execution", "--watch", mode) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(hank, tmp_path / "execution", "--watch", mode, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         tree, git = server.execution / "agentRoot", GitWitness(server.execution)
         first = await client.send(CheckpointCreate())
         for number in range(3):

@@ -77,14 +77,13 @@ class Talk:
 @pytest.mark.story(
     "Every frame of the server fits the published description of the wire.", of="protocol/README.md"
 )
-async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None:
+async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path, execution: Path) -> None:
     """A run, all views, a rollback, its undo, and the files a server leaves match the document."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),
         codon("two", writes("a.txt", "two"), writes("b.txt", "two")),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution):
         address = discover(execution)
         async with connect_websocket(address.url, proxy=None, max_size=None) as socket:

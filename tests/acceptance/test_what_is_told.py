@@ -29,13 +29,13 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.state import FailedCodon
-from support.running_server import appears, journal, running_server, state
+from support.running_server import appears, journal, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import eventually, limited
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, started, told
 
 
-async def test_what_an_agent_does_is_told(tmp_path: Path) -> None:
+async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> None:
     """Thoughts, messages, calls, results with errors, costs and stray output become events."""
     hank = write_hank(
         tmp_path / "hank",
@@ -48,7 +48,6 @@ async def test_what_an_agent_does_is_told(tmp_path: Path) -> None:
             {"cost": 0.25},
         ),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -77,11 +76,7 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
         tmp_path / "hank", codon("one", rigSetup=rig), codon("two", writes("b.txt", "b"))
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         await client.send(ServerShutdown())
         assert await server.ended() == 0
 
@@ -101,10 +96,9 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
     assert [(each.path, each.reason) for each in lacking.skipped] == [("git~1", "reserved-name")]
 
 
-async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path) -> None:
+async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Path) -> None:
     """A partial last line is cut off and kept beside the journal; its length is reported."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -120,7 +114,7 @@ async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path) -> None:
     assert (path.parent / repaired.quarantine).read_bytes() == b'{"id": "half'
 
 
-async def test_what_cannot_be_archived_is_told(tmp_path: Path) -> None:
+async def test_what_cannot_be_archived_is_told(tmp_path: Path, execution: Path) -> None:
     """The codon stays completed, its file stays in place, and clients get the reason.
 
     The other files are moved. The file in the way in the archive cannot be renamed: with `~1` its
@@ -137,7 +131,6 @@ async def test_what_cannot_be_archived_is_told(tmp_path: Path) -> None:
             archiveOnSuccess=["n*"],
         ),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -213,7 +206,7 @@ async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path)
 
 
 @pytest.mark.command("state.get", "server.force_shutdown")
-async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
+async def test_a_forced_end_is_an_end_at_once(tmp_path: Path, execution: Path) -> None:
     """server.force_shutdown kills the agent and exits with 1; the next start recovers.
 
     state.get returns the state as in state.json.
@@ -222,11 +215,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
     hank = write_hank(
         tmp_path / "hank", codon("one", {"run": "echo $PPID > pid.txt"}, waits_for(gate))
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await started(client, "one")
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
@@ -246,13 +235,12 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.command("server.shutdown")
-async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path) -> None:
+async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path, execution: Path) -> None:
     """server.shutdown with any reason exits with 0, and the reason is reported.
 
     Hankweave's exit code is 1 unless the reason is the usual one.
     """
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
             await idle(client)

@@ -15,7 +15,7 @@ from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan
 
 
 async def aside(*words: str) -> Done:
@@ -26,8 +26,7 @@ async def aside(*words: str) -> Done:
 async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_path: Path) -> None:
     """The checkpoint has the user's file and is listed; files that cannot be captured are named."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution):
         (execution / "agentRoot" / "mine").write_text("by hand")
         os.mkfifo(execution / "agentRoot" / "pipe")
         done = await aside("checkpoint", "before \x1b[31m notes", "-e", str(execution))

@@ -19,9 +19,8 @@ from hankweave_server.api.checkpoint_list import PAGE, page_of_checkpoints
 from hankweave_server.cli.checkpoints import pages_of_checkpoints
 from support.command_line import Done, hankweave
 from support.histories import sha
-from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.watching import after_plan
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 
@@ -35,11 +34,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
         verb = partial(hankweave, "checkpoints", "-e", str(execution), *options)
         return verb(), verb("--json")
 
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         (first, *_) = (await client.send(ListCheckpoints(kinds=("completed",)))).checkpoints
         await client.send(CheckpointPin(checkpoint_sha=first.sha, name="the good one", pinned=True))
         run = ("--run", first.coordinate.run_id)

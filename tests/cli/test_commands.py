@@ -24,10 +24,16 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from support.command_line import Done, agreed, hankweave
-from support.running_server import RunningServer, command, environment, journal, running_server
+from support.running_server import (
+    RunningServer,
+    command,
+    environment,
+    journal,
+    served,
+)
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import limited
-from support.watching import idle
+from support.watching import after_plan, idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 VERBS = ("status", "checkpoints", "rollback", "events", "log")
@@ -53,11 +59,7 @@ class Shell:
 @asynccontextmanager
 async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
     hank = write_hank(tmp_path / "hank", *HANK)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         yield Shell(server, client)
 
 
@@ -251,10 +253,7 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
     """The address has the token; `next` is the codon after the one that runs now."""
     go = tmp_path / "go"
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(go)), codon("two"))
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         await client.until(CodonStartedEvent)
         said = (await Shell(server, client)("status")).stdout
         assert "▸ Codon one" in said

@@ -10,7 +10,7 @@ import anyio.to_thread
 from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent, ServerIdle
 from hankweave_server.local.catalog import listed
 from support.command_line import Done, hankweave
-from support.running_server import running_server
+from support.running_server import served
 from support.scripted_hank import codon, waits_for, write_hank
 
 
@@ -25,9 +25,9 @@ async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> 
     hank = write_hank(
         tmp_path / "hank", codon("one", waits_for(never)), codon("two", waits_for(never))
     )
-    async with (
-        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
-        server.client(since_seq=0) as client,
+    async with served(hank, tmp_path / "execution", "--no-autostart", since_seq=0) as (
+        server,
+        client,
     ):
         at = server.execution
         await client.until(ServerIdle)

@@ -139,14 +139,13 @@ def test_rows_are_data_and_variables(tmp_path: Path) -> None:
     assert (work / "city.txt").read_text() == "Rome\n"
 
 
-def test_variables_of_a_run_are_kept_for_later_starts(tmp_path: Path) -> None:
+def test_variables_of_a_run_are_kept_for_later_starts(tmp_path: Path, execution: Path) -> None:
     """They override those of the hank, and a later value overrides them."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"run": "echo {{city}} {{n}} >> said.txt"}),
         variables={"city": "nowhere", "n": "0"},
     )
-    execution = tmp_path / "execution"
     run = ("run", str(hank), "--headless", "-e", str(execution), "--from", "one")
     file = tmp_path / "variables.json"
     file.write_text('{"city": "Oslo = 1"}')

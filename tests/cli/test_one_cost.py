@@ -17,10 +17,9 @@ from hankweave_server.cli.live.model import NOTHING, view
 from hankweave_server.cli.output.text import costs_text
 from hankweave_server.domain.budget.spending import Costs
 from support.command_line import hankweave
-from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.showing import NOW
-from support.watching import idle
+from support.watching import after_plan
 
 
 async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) -> None:
@@ -31,11 +30,7 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
         codon("two", writes("b.txt", "b"), {"cost": 0.5}),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--max-cost", "5") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, "--max-cost", "5", since_seq=0) as (_, client):
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         told = await client.send(GetServerStatus())
         seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=told.budget_usd)

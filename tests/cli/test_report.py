@@ -26,10 +26,10 @@ from hankweave_protocol.events import (
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.errors import ExitCode
 from support.command_line import Done, hankweave
-from support.running_server import command, environment, journal, running_server, state
+from support.running_server import command, environment, journal, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, started, told, transitions
+from support.watching import after_plan, started, told, transitions
 
 pytestmark = pytest.mark.feature("reports")
 
@@ -74,8 +74,7 @@ async def test_a_night_is_reported_as_the_journal_has_it(tmp_path: Path) -> None
     """Steps, waits, retries, failures, edits and rollbacks; the same with and without a server."""
     execution = tmp_path / "tonight"
     hank = write_hank(tmp_path / "hank", *night(tmp_path / "passed"))
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (server, client):
         (execution / "agentRoot" / "notes" / "mine.md").write_text("by a person")
         await client.send(CheckpointCreate())
         await shell("rollback", "--codon", "observe", "--yes", "-e", execution)
@@ -142,7 +141,7 @@ async def test_a_plan_that_runs_is_estimated_from_the_one_before(tmp_path: Path)
 
     gate.unlink()
     execution = tmp_path / "second"
-    async with running_server(hank, None, execution) as server, server.client(0) as client:
+    async with served(hank, execution, since_seq=0) as (server, client):
         await started(client, "one")
         found = await as_json(execution)
         assert (found["status"], found["steps"][0]["status"]) == ("running", "running")
@@ -182,10 +181,9 @@ async def _links_with_a_token_are_private(execution: Path, file: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_what_agents_wrote_stays_text(tmp_path: Path) -> None:
+async def test_what_agents_wrote_stays_text(tmp_path: Path, execution: Path) -> None:
     """Names and messages are neither markup nor links, in Markdown and in HTML."""
     steps = ({"write": {"path": f"{NAME}.md", "text": "x"}}, {"fail": {"message": EVIL}})
-    execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1

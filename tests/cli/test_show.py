@@ -23,10 +23,10 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
-from support.running_server import command, environment, journal, running_server
+from support.running_server import command, environment, journal
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle
+from support.watching import after_plan, idle
 
 BINARY = bytes(range(256)) * 3_000
 """Larger than the limit of one reply."""
@@ -81,11 +81,7 @@ class Shell:
 @asynccontextmanager
 async def a_server(tmp_path: Path) -> AsyncIterator[tuple[Shell, Client]]:
     hank = write_hank(tmp_path / "hank", *HANK)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         yield Shell(server.execution), client
 
 

@@ -21,7 +21,7 @@ from hankweave_server.runtime_lock.held import acquire
 from support.abandoned import DeadEnd, dead_end
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import running_server
+from support.running_server import served
 from support.watching import told
 
 
@@ -186,10 +186,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     refused = await aside("pin", "ffffffff", *here)
     assert (refused.returncode, "(CHECKPOINT_NOT_FOUND)" in refused.stderr) == (1, True)
     hank = tmp_path / "hank" / "hank.json"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         listed = (await client.send(ListCheckpoints())).checkpoints
         assert {each.sha for each in listed} == past.standing | {past.manual[0]}
 

@@ -25,13 +25,13 @@ from support.running_server import (
     RunningServer,
     command,
     environment,
-    running_server,
+    served,
     state,
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, started, told
+from support.watching import after_plan, started, told
 
 HANK = (
     codon("one", writes("a.txt", "one")),
@@ -97,11 +97,7 @@ class Shell:
 @asynccontextmanager
 async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
     hank = write_hank(tmp_path / "hank", *HANK)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         yield Shell(server, client)
 
 
@@ -213,10 +209,7 @@ async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -
     gate = tmp_path / "gate"
     work = codon("two", writes("a.txt", "half"), waits_for(gate))
     hank = write_hank(tmp_path / "hank", HANK[0], work)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         await started(client, "two")
         shell = Shell(server, client)
         refused = await shell("rollback", "--codon", "one")
@@ -267,11 +260,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "mcp__mail__send", "input": {"to": "x"}}
     line = msgspec.json.encode({"type": "assistant", "message": {"id": "m", "content": [call]}})
     hank = write_hank(tmp_path / "hank", HANK[0], codon("mail", {"raw": line.decode()}))
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         words = (await Shell(server, client)("preview", "--codon", "one")).stdout
         assert "What was done outside the work tree is not undone:\n    mcp__mail__send of" in words
 

@@ -138,6 +138,7 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
 
 def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_made(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Sentinels are checked as agents are: `run` and `validate` exit with 78 and say what to do.
 
@@ -147,7 +148,6 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
     entry = {"sentinelConfig": sentinel, "settings": {"failCodonIfNotLoaded": True}}
     later = codon("later", sentinels=[entry])
     hank = write_hank(tmp_path / "hank", codon("first"), later)
-    execution = tmp_path / "execution"
     words = ("run", str(hank), "--execution", str(execution), "--headless")
     keyless = {"ANTHROPIC_API_KEY": ""}
     refused = hankweave(*words, code=78, **keyless)

@@ -25,9 +25,8 @@ def words_of_the_page() -> list[list[str]]:
     raise AssertionError("the page has no bisection")
 
 
-def test_three_lines_name_the_call_that_broke_the_schema(tmp_path: Path) -> None:
+def test_three_lines_name_the_call_that_broke_the_schema(execution: Path) -> None:
     """The careless one of three edits is found, with the bound that it set, in three lines."""
-    execution = tmp_path / "execution"
     here = ("-e", str(execution))
     explore, listing, bisect = words_of_the_page()
     hank, data = str(EXAMPLE / "hank.json"), str(EXAMPLE / "data")

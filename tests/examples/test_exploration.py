@@ -20,9 +20,8 @@ def words_of_the_page() -> list[str]:
     return [str(TOP / word) if word.startswith("examples/") else word for word in words]
 
 
-def test_two_ways_to_the_schema_are_scored_adopted_and_undone(tmp_path: Path) -> None:
+def test_two_ways_to_the_schema_are_scored_adopted_and_undone(execution: Path) -> None:
     """The schema drawn from more rows fits more of them; the plan continues after it."""
-    execution = tmp_path / "execution"
     here = ("-e", str(execution))
     hank, data = str(EXAMPLE / "hank.json"), str(EXAMPLE / "data")
     hankweave("run", hank, data, "--headless", *here, code=0)

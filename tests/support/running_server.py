@@ -146,6 +146,23 @@ async def running_server(
                 readers.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def served(
+    hank: Path | None,
+    execution: Path,
+    *options: str,
+    env: dict[str, str] | None = None,
+    place: str = "--execution",
+    since_seq: int | None = None,
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """Start a server and connect a client to it."""
+    async with (
+        running_server(hank, None, execution, *options, env=env, place=place) as server,
+        server.client(since_seq) as client,
+    ):
+        yield server, client
+
+
 async def _end(process: anyio.abc.Process) -> None:
     if IS_MEASURED and process.returncode is None:
         process.send_signal(signal.SIGUSR2)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_client.client import Client
+from hankweave_client.errors import CommandRefused
 from hankweave_protocol.codec import decode_transition
-from hankweave_protocol.commands import ListCheckpoints
+from hankweave_protocol.commands import CommandData, ListCheckpoints
 from hankweave_protocol.events import (
     CodonStartedEvent,
     Event,
@@ -17,7 +22,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import CheckpointCreated, Transition
-from support.running_server import journal
+from support.running_server import RunningServer, journal, served
 from support.waiting import LIMIT
 
 
@@ -26,6 +31,27 @@ async def idle(client: Client, reason: str = "all-codons-completed") -> Event:
     return await client.until(
         ServerIdle, lambda event: getattr(event.data, "reason", None) == reason, timeout=LIMIT
     )
+
+
+@asynccontextmanager
+async def after_plan(
+    hank: Path | None, execution: Path, *options: str, **how: Any
+) -> AsyncIterator[tuple[RunningServer, Client]]:
+    """Start a server, connect a client to it, and wait until all codons are completed.
+
+    The arguments are those of `served`.
+    """
+    async with served(hank, execution, *options, **how) as (server, client):
+        await idle(client)
+        yield server, client
+
+
+async def refused(client: Client, command: CommandData) -> CommandRefused:
+    """Send a command that the server must refuse, and return the error."""
+    with pytest.raises(CommandRefused) as caught:
+        await client.send(command)
+
+    return caught.value
 
 
 async def started(client: Client, codon_id: str) -> Event:

@@ -11,7 +11,7 @@ from hankweave_protocol.commands import BisectStop, CodonSkip
 from hankweave_protocol.events import BisectEnded, BisectStarted, CodonRetrying
 from hankweave_protocol.state import FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
-from support.running_server import running_server, state, tree
+from support.running_server import running_server, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, told
 
@@ -58,11 +58,11 @@ async def test_the_reason_of_a_failed_check_names_the_call_that_broke_it(tmp_pat
 @pytest.mark.full
 async def test_a_retry_waits_for_the_search_and_each_attempt_is_searched_by_itself(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """The policy of the codon counts afterwards; what an earlier attempt did is no candidate."""
     policy = {"onFailure": "retry", "retryConfig": {"maxAttempts": 2, "delayMs": 1}}
     hank = write_hank(tmp_path / "hank", codon("one", *STEPS, checks=broken(HAS_THREE), **policy))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -93,7 +93,7 @@ async def test_a_search_that_takes_too_long_ends_without_a_result(tmp_path: Path
     assert (ended.message, ended.checkpoint_sha) == ("It took longer than 0.5 s.", None)
 
 
-async def test_a_person_need_not_wait_for_the_search(tmp_path: Path) -> None:
+async def test_a_person_need_not_wait_for_the_search(tmp_path: Path, execution: Path) -> None:
     """`bisect.stop` ends the search, and the codon fails; `codon.skip` skips the codon."""
     began = tmp_path / "began"
     search = f"touch {began}; sleep 600"
@@ -103,8 +103,7 @@ async def test_a_person_need_not_wait_for_the_search(tmp_path: Path) -> None:
         codon("two", *STEPS, checks=broken(search)),
         overrides={"confinement": {"extraWrite": [".."]}},
     )
-    execution = tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client(0) as client:
+    async with served(hank, execution, since_seq=0) as (server, client):
         for stop in (BisectStop(), CodonSkip()):
             await client.until(BisectStarted)
             await client.send(stop)

@@ -14,10 +14,10 @@ from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import BisectStart, BisectStop
 from hankweave_protocol.events import BisectEnded, BisectProgress, BisectStarted
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, running_server, tree
+from support.running_server import RunningServer, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import after_plan, refused, told
 
 CHECK = "! grep -qs three a.txt"
 
@@ -29,11 +29,7 @@ async def worked(
     """Provide a server whose codons have written `one`, `two`, `three` and `four`."""
     words = ("one", "two", "three", "four")
     hank = write_hank(folder / "hank", *(codon(word, writes("a.txt", word)) for word in words))
-    async with (
-        running_server(hank, None, folder / "execution", env=env) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, folder / "execution", env=env) as (server, client):
         yield server, client
         await server.stop()
 
@@ -100,7 +96,5 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
             ({"good": "three", "bad": "one"}, "INVALID_COMMAND"),
             ({"bad": "ffffffff"}, "CHECKPOINT_NOT_FOUND"),
         ):
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(BisectStart(command=CHECK, **wrong))
-
-            assert refused.value.code == code
+            error = await refused(client, BisectStart(command=CHECK, **wrong))
+            assert error.code == code

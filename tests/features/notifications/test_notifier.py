@@ -354,7 +354,7 @@ NIGHT = (
     of="docs/how-to/unattended.md",
     cases=("False",),
 )
-async def test_a_server_calls_people(tmp_path: Path, is_dead: bool) -> None:
+async def test_a_server_calls_people(tmp_path: Path, execution: Path, is_dead: bool) -> None:
     """A run is reported before its server ends, through webhooks and by mail.
 
     What a destination refuses at first is sent again; one that is down loses no run. No file of the
@@ -363,7 +363,6 @@ async def test_a_server_calls_people(tmp_path: Path, is_dead: bool) -> None:
     # What is told early has time to be repeated before the server ends.
     steps = ({"cost": 0.9}, {"limit": {"resetsIn": 1}}, writes("a.txt", "a"))
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    execution = tmp_path / "execution"
     with receiving(503) as receiver, mail_server("451 later") as (port, mails):
         url = receiver.url.replace(f":{receiver.port}/", ":9/") if is_dead else receiver.url
         env = {

@@ -8,16 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import CodonReadPrompt, CodonReadResult
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import AssistantAction, ToolResult
 from hankweave_server.agents.agent_log import AgentLog
 from hankweave_server.api.inspect import whole_result
 from hankweave_server.paths import Layout
-from support.running_server import journal, running_server
+from support.running_server import journal
 from support.scripted_hank import codon, write_hank
-from support.watching import idle
+from support.watching import after_plan, refused
 
 NOW = "2025-01-04T12:00:00.000Z"
 
@@ -109,11 +108,7 @@ async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
 ) -> None:
     """The journal has 2,500 characters of a result and no prompt; the server has both."""
     hank = write_hank(tmp_path / "hank", codon("one", {"run": "seq 3000"}))
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as viewer,
-    ):
-        await idle(viewer)
+    async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, viewer):
         events = journal(server.execution)
         [result] = [each for each in events if isinstance(each.data, ToolResult)]
         [call] = [each for each in events if isinstance(each.data, AssistantAction)]
@@ -123,12 +118,8 @@ async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
         assert "seq 3000" in prompt.text
         assert prompt.size == len(prompt.text)
         for seq in (call.seq, 10**6):
-            with pytest.raises(CommandRefused) as refused:
-                await viewer.send(CodonReadResult(seq=seq))
+            error = await refused(viewer, CodonReadResult(seq=seq))
+            assert (error.code, error.path) == ("INVALID_COMMAND", "$.data.seq")
 
-            assert (refused.value.code, refused.value.path) == ("INVALID_COMMAND", "$.data.seq")
-
-        with pytest.raises(CommandRefused) as refused:
-            await viewer.send(CodonReadPrompt(codon_id="two"))
-
-        assert refused.value.code == "UNKNOWN_CODON"
+        error = await refused(viewer, CodonReadPrompt(codon_id="two"))
+        assert error.code == "UNKNOWN_CODON"

@@ -8,7 +8,7 @@ import pytest
 
 from hankweave_server.execution.codon.event_recorder import AgentSteps
 from support.git_facts import GitWitness
-from support.running_server import running_server
+from support.running_server import served
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, listed
 
@@ -27,10 +27,7 @@ async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: s
     )
     execution = tmp_path / "execution"
     flags = ("--safe-points", safe_points)
-    async with (
-        running_server(hank, None, execution, *flags) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, *flags, since_seq=0) as (_, client):
         await idle(client, "all-codons-completed")
         labelled = {r.label: r for r in await listed(client) if r.label is not None}
 
@@ -51,24 +48,17 @@ async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> 
         overrides={"checkpointEverySteps": 1},
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await idle(client, "all-codons-completed")
         labels = [record.label for record in await listed(client) if record.label]
 
     assert labels == ["architect:checkpoint:step-1"]
 
 
-async def test_without_the_setting_no_step_is_labelled(tmp_path: Path) -> None:
+async def test_without_the_setting_no_step_is_labelled(tmp_path: Path, execution: Path) -> None:
     """Steps are counted only if the hank requests it."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await idle(client, "all-codons-completed")
         assert not [record for record in await listed(client) if record.label]
 

@@ -35,7 +35,7 @@ from support.nth_call import Strike, why_not
 from support.running_server import command, environment, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.struck import process_of, session
-from support.watching import idle, told
+from support.watching import after_plan, idle, told
 
 LEAVES = writes("notes/a.md", "a"), writes("notes/b.md", "b"), writes("kept.md", "kept")
 
@@ -154,11 +154,10 @@ async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Pat
     ]
 
 
-async def test_only_success_archives(tmp_path: Path) -> None:
+async def test_only_success_archives(tmp_path: Path, execution: Path) -> None:
     """A failed codon leaves its files in place for inspection."""
     fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
     hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -179,18 +178,17 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
 
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """A rollback to a codon's end restores its files: tracked ones from the checkpoint, others from
     the archive.
 
     A later target moves nothing (Hankweave 0.10 restored everything).
     """
-    execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         assert tree(execution / "rigArchive") == ARCHIVED
         assert await restored(client, execution, end_of("three")) == []
         assert tree(execution / "agentRoot") == DONE
@@ -214,11 +212,10 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
     Untracked files are restored, and an undo archives them again.
     """
     execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         await client.send(end_of("one"))
         went_back = {"one.txt": b"1", "scratch/log.bin": b"log"}
         assert tree(execution / "agentRoot") == went_back
@@ -242,11 +239,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
     """If a file is in the place of an archived one, both are kept, and the event reports it."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (_, client):
         mine = execution / "agentRoot" / "scratch" / "log.bin"
         mine.parent.mkdir()
         mine.write_text("mine")
@@ -262,11 +255,10 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
     """After a rollback to a codon's end the next codon starts with the same tree as the first time;
     the archive gets the new files and keeps older ones under a suffix."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
+        server,
+        client,
     ):
-        await idle(client)
         await client.send(end_of("two"))
         (execution / "agentRoot" / "scratch" / "log.bin").write_text("longer log")
         await client.send(CodonNext())
@@ -287,11 +279,7 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
     """It has the tree that the next codon started with, and the plan continues with that codon."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (_, client):
         page = await client.send(ListCheckpoints())
         labels = {each.sha: each.label or "" for each in page.checkpoints}
         (sha,) = [sha for sha, label in labels.items() if "after archiving" in label]
@@ -333,14 +321,9 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
     assert violations(execution, Told()) == []
 
 
-async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
+async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path, execution: Path) -> None:
     """A branch includes the archive with its manifest."""
-    execution = tmp_path / "execution"
-    async with (
-        running_server(three_codons(tmp_path / "hank"), None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (_, client):
         last = state(execution).runs[0].codons[-1]
         made = await client.send(
             ExecutionBranch(checkpoint_sha=last.completion_checkpoint)  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.invariants import Told, violations
-from support.running_server import running_server, state
+from support.running_server import running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import idle, told
@@ -72,7 +72,7 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
     assert violations(execution, Told()) == []
 
 
-async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
+async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path, execution: Path) -> None:
     """The next attempt starts with the files that the rig left, and the rig runs once."""
     rig = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
     hank = write_hank(
@@ -81,7 +81,6 @@ async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
         | fails_until(2, tmp_path / "count", "echo spoilt >> rig.txt")
         | retries(),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -103,10 +102,7 @@ async def test_what_people_changed_while_it_waited_stays(tmp_path: Path) -> None
         | fails_until(2, tmp_path / "count", "true")
         | retries({"maxAttempts": 2, "delayMs": 700}),
     )
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", since_seq=0) as (_, client):
         await client.until(CodonRetrying, timeout=LIMIT)
         edited.write_text("a person's")
         await idle(client)
@@ -127,12 +123,11 @@ async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path)
     assert state(execution).runs[0].status == "failed"
 
 
-async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
+async def test_attempts_come_to_an_end(tmp_path: Path, execution: Path) -> None:
     """After maxAttempts the run fails; every attempt is on record."""
     hank = write_hank(
         tmp_path / "hank", codon("one") | fails_until(9, tmp_path / "count") | retries()
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -148,10 +143,7 @@ async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) ->
         codon("one") | fails_until(2, tmp_path / "count", "echo $n >> tries.txt") | retries(AGES),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await client.until(CodonRetrying, timeout=LIMIT)
         await client.send(CodonForceStop())
         await idle(client, "stopped")
@@ -165,18 +157,14 @@ async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) ->
     assert done.attempt == 2
 
 
-async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
+async def test_a_rollback_ends_the_wait(tmp_path: Path, execution: Path) -> None:
     """A rollback during the wait cancels the retry, and no undo is lost."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a")),
         codon("two") | fails_until(9, tmp_path / "count", "echo spoilt > a.txt") | retries(AGES),
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await client.until(CodonRetrying, timeout=LIMIT)
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="completed"))
         await idle(client, "rollback-completed")
@@ -195,10 +183,7 @@ async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_
         codon("one") | fails_until(2, tmp_path / "count", "echo $n >> tries.txt") | retries(AGES),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await client.until(CodonRetrying, timeout=LIMIT)
         assert await server.stop() == 0
 

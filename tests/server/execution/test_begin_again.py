@@ -14,7 +14,7 @@ from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.execution_thread import next_codon, thread
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, state
+from support.running_server import appears, journal, running_server, served, state
 from support.scripted_hank import codon, write_hank
 
 SAYS = {"say": "from before"}
@@ -144,7 +144,7 @@ async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 async def test_a_plan_that_began_again_goes_back_to_where_it_did(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, execution: Path, number: signal.Signals
 ) -> None:
     """If the first codon after a restart is interrupted, it repeats with the files from before it.
 
@@ -153,7 +153,6 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
     gate = tmp_path / "gate"
     wait = {"run": f"echo half >> log.txt; touch half; test -e {gate} || sleep 600"}
     hank = write_hank(tmp_path / "hank", codon("one", wait), codon("two"))
-    execution = tmp_path / "execution"
     work_tree = execution / "agentRoot"
     gate.touch()
     assert await ran(hank, execution) == 0
@@ -165,10 +164,7 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
         server.process.send_signal(number)
         await server.ended()
 
-    async with (
-        running_server(None, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(None, execution, "--no-autostart") as (server, client):
         assert (work_tree / "log.txt").read_text() == "a week of work\n"
         assert not (work_tree / "half").exists()
         assert (await client.send(GetServerStatus())).next_codon_id == "one"
@@ -187,10 +183,7 @@ async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) 
     log.write_text("edited\n")
     assert await ran(hank, execution, "--from", "two") == 0
     made = log.read_text()
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (server, client):
         await client.send(RollbackToCodon(codon_id=CodonId("two"), checkpoint_type="start"))
         assert log.read_text() == "edited\n"
         assert (await client.send(GetServerStatus())).next_codon_id == "two"

@@ -56,14 +56,13 @@ async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> N
     assert told(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
 
 
-async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
+async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path, execution: Path) -> None:
     """onExceeded fail: not retriable, with the limit in the reason, and an error checkpoint."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", budget={"maxContextTokens": 1000, "onExceeded": "fail"}, onFailure="retry")
         | speaks(BEGINS, turn(1, 900, 200)),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -73,7 +72,7 @@ async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
     assert failed.budget_exceeded is not None
 
 
-async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
+async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path, execution: Path) -> None:
     """maxTimeSeconds counts from the codon's start, even without output."""
     hank = write_hank(
         tmp_path / "hank",
@@ -84,7 +83,6 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
             budget={"maxTimeSeconds": 2.5},
         ),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -97,6 +95,7 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
 
 async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """In a shared pool the next codons succeed with `budgetExceeded`, as in Hankweave, but spend
     nothing; the run completes, and the summary shows where the money went."""
@@ -107,7 +106,6 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
         codon("three", writes("c.txt", "c"), continuationMode="continue-previous"),
         overrides={"budget": {"maxDollars": 1.5}},
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -150,7 +148,7 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
     assert two.failed_during == "preparing"
 
 
-async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
+async def test_a_spent_loop_ends_at_once(tmp_path: Path, execution: Path) -> None:
     """A `contextExceeded` loop ends with its budget; the codon after it runs."""
     loop = {
         "type": "loop",
@@ -164,7 +162,6 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
         ],
     }
     hank = write_hank(tmp_path / "hank", codon("begin"), loop, codon("report"))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -175,7 +172,7 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
     assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
 
 
-async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> None:
+async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path, execution: Path) -> None:
     """Of --max-cost and the hank's budget, the lower applies."""
     hank = write_hank(
         tmp_path / "hank",
@@ -183,7 +180,6 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
         codon("two"),
         overrides={"budget": {"maxDollars": 100}},
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless", "--max-cost", "1") as server:
         assert await server.ended() == 0
 
@@ -194,6 +190,7 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
 
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Claude Code computes its cost with its own prices: its limit ends the codon like ours."""
     result = {
@@ -208,7 +205,6 @@ async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
         codon("one", budget={"maxDollars": 0.5}) | speaks(BEGINS, result, then="exit 1"),
         codon("two"),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 

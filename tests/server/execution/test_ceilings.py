@@ -21,11 +21,10 @@ async def run_to_its_end(hank: Path, execution: Path, *options: str) -> int:
         return await server.ended()
 
 
-async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None:
+async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path, execution: Path) -> None:
     """A spent ceiling stays spent for the following codons, and the summary says so."""
     names = ("one", "two", "three")
     hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
-    execution = tmp_path / "execution"
     await run_to_its_end(hank, execution, "--max-cost", "0.5")
     (summary,) = told(execution, BudgetSummary)
     assert summary.ceiling.max_dollars == 0.5

@@ -17,7 +17,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.events import CheckCompleted, CodonRetrying
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, state
+from support.running_server import appears, running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, told
 
@@ -26,7 +26,7 @@ def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"run": line, **fields} for line in lines]
 
 
-async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> None:
+async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path, execution: Path) -> None:
     """The reason has the end of the check's output; nothing later runs; exit code 1.
 
     Architect's checks change neither the status nor the exit code (A8, 18).
@@ -35,7 +35,6 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> Non
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), checks=wrong), codon("two")
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -83,14 +82,13 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
     assert (execution / "agentRoot" / "a.txt").read_text() == "line\n"
 
 
-async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
+async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path, execution: Path) -> None:
     """onFailure ignore runs the next codon; with allowFailure a check's failure is reported."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", checks=checks("false"), onFailure="ignore"),
         codon("two", checks=checks("false", allowFailure=True)),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -115,17 +113,13 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
+async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path, execution: Path) -> None:
     """forceStop ends the check's processes; the codon fails as stopped."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", checks=checks("echo $$ > new; mv new pid.txt; sleep 600 & wait")),
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonNext())
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
@@ -138,7 +132,7 @@ async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     assert ended.failure_reason.message == "enough"
 
 
-async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
+async def test_files_do_not_go_back_under_a_check(tmp_path: Path, execution: Path) -> None:
     """A rollback that would freeze the codon is refused while its checks run.
 
     Its agent has ended, so nothing could pause the check or be told of the rollback.
@@ -147,11 +141,7 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a", "a"), writes("b", "b"), checks=checks(wait))
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--headless") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--headless", since_seq=0) as (server, client):
         await appears(tmp_path / "begun")
         tools = (await client.send(ListCheckpoints(kinds=("tool",)))).checkpoints
         back = RollbackToCheckpoint(checkpoint_sha=tools[-1].sha, on_running="pause")
@@ -162,13 +152,12 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
         assert await server.ended() == 0
 
 
-async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:
+async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path, execution: Path) -> None:
     """timeoutSeconds ends an agent that works too long; the codon fails as timed out.
 
     Architect parses the field and never uses it (A4, timeout).
     """
     hank = write_hank(tmp_path / "hank", codon("one", {"wait": 600}, timeoutSeconds=0.5))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 

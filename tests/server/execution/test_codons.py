@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -28,10 +27,10 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, state
+from support.running_server import appears, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, refused, started, told
 
 
 def runs(line: str, **fields: Any) -> dict[str, Any]:
@@ -91,10 +90,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
         codon("two"),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonNext())
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
@@ -120,10 +116,7 @@ async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) 
         tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=[runs("touch rig.txt")])
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonStart(codon_id=CodonId("one"), skip_pre_commands=True))
         await idle(client)
 
@@ -142,11 +135,7 @@ async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> N
         codon("two", {"say": "again"}, continuationMode="continue-previous"),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         await client.send(CodonRedo())
         await idle(client)
 
@@ -176,14 +165,13 @@ async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_pat
 # --- Failures -------------------------------------------------------------------------------------
 
 
-async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path) -> None:
+async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path, execution: Path) -> None:
     """onFailure ignore: the codon stays failed, the plan continues, the run completes."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"fail": {"message": "no", "exitCode": 4}}, onFailure="ignore"),
         codon("two", writes("b.txt", "b")),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -201,10 +189,7 @@ async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Pat
         tmp_path / "hank", codon("one") | sh("test -e ok && exit 0; touch ok; exit 7"), codon("two")
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         failure = await idle(client, "codon-failed")
         assert "one" in failure.data.message  # type: ignore[attr-defined]
         await client.send(CodonNext())
@@ -221,14 +206,10 @@ async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Pat
 # --- Commands at unusual moments ------------------------------------------------------------------
 
 
-async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
+async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path, execution: Path) -> None:
     """A skip or forceStop that arrives while the agent is being started still ends it."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")), codon("two"))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
         await client.send(CodonNext())
         await client.until(
             StateTransition,
@@ -246,31 +227,23 @@ async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
     assert all(hasattr(each, "end_time") for run in final.runs for each in run.codons)
 
 
-async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None:
+async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path, execution: Path) -> None:
     """Nothing to skip, redo or run, and an unknown codon, each have an error code."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         for command, code in (
             (CodonSkip(), ErrorCode.NO_CODON_RUNNING),
             (CodonForceStop(), ErrorCode.NO_CODON_RUNNING),
             (CodonRedo(), ErrorCode.NOTHING_TO_RUN),
             (CodonStart(codon_id=CodonId("nobody")), ErrorCode.UNKNOWN_CODON),
         ):
-            with pytest.raises(CommandRefused) as refused:
-                await client.send(command)
-
-            assert refused.value.code == code
+            error = await refused(client, command)
+            assert error.code == code
 
         await client.send(CodonNext())
         await idle(client)
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(CodonNext())
-
-        assert refused.value.code == ErrorCode.NOTHING_TO_RUN
+        error = await refused(client, CodonNext())
+        assert error.code == ErrorCode.NOTHING_TO_RUN
 
 
 async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) -> None:
@@ -279,10 +252,7 @@ async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) ->
         tmp_path / "hank", codon("one", writes("a.txt", "a"), waits_for(tmp_path / "never"))
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await started(client, "one")
         await appears(execution / "agentRoot" / "a.txt")
         await client.send(ServerShutdown())

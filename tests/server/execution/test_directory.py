@@ -100,13 +100,12 @@ def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
     assert "Traceback" not in refused.stderr
 
 
-async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path, execution: Path) -> None:
     """Every folder below .hankweave is 0700 and every file 0600, while serving and afterwards."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", rigSetup=[{"type": "command", "command": {"run": "touch r"}}]),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
             await client.until(ServerIdle, timeout=LIMIT)
@@ -117,10 +116,9 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
     assert _open_to_others(execution / ".hankweave") == {}
 
 
-async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> None:
+async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path, execution: Path) -> None:
     """Lines have instant, level and message as in seed 001, from start to stop reason."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         killed = server.pid
         server.kill()

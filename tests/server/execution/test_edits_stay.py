@@ -28,10 +28,10 @@ from hankweave_server.cli.output.event_lines import event_line
 from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, state, tree
+from support.running_server import appears, running_server, served, state, tree
 from support.scripted_hank import Step, codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import idle, told
+from support.watching import after_plan, idle, told
 
 FAILS: Step = {"fail": {"message": "overloaded"}}
 ONE = codon("one", writes("a.txt", "one"), writes("b.txt", "one"))
@@ -64,10 +64,7 @@ async def test_a_retry_keeps_what_a_person_wrote_while_the_step_ran(tmp_path: Pa
         retryConfig={"maxAttempts": 2, "delayMs": 1},
     )
     hank = write_hank(tmp_path / "hank", ONE, second)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await written(client, "half.txt", by="tool_use")
         (root / "a.txt").write_text("a person's")
         (root / "new.txt").write_text("a person's")
@@ -105,10 +102,7 @@ async def test_a_retry_takes_back_a_file_that_both_wrote_and_names_it(tmp_path: 
     steps = (writes("a.txt", "half"), {"run": "true"}, waits_for(gate), FAILS)
     policy = {"onFailure": "retry", "retryConfig": {"maxAttempts": 2, "delayMs": 60_000}}
     hank = write_hank(tmp_path / "hank", ONE, codon("two", *steps, **policy))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await written(client, "a.txt", by="tool_use")
         await result_of(client, "Bash")
         (root / "a.txt").write_text("a person's")
@@ -150,10 +144,7 @@ async def test_what_a_process_of_an_earlier_call_writes_is_the_agents(tmp_path: 
         writes("end.txt", "end"),
     )
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await written(client, "begun.txt", by="tool_use")
         gate.touch()
         await idle(client)
@@ -169,11 +160,7 @@ async def test_a_result_that_is_adopted_by_itself_replaces_no_other_edit(tmp_pat
         prompt_text=json.dumps({"steps": [waits_for(gate), writes("b.txt", "better")]})
     )
     hank = write_hank(tmp_path / "hank", ONE, codon("two", writes("c.txt", "two")))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         start = ExplorationStart(codon_id=CodonId("two"), variants=(variant,), adopt="best")
         await client.send(start)
         (root / "a.txt").write_text("a person's")
@@ -189,17 +176,13 @@ async def test_a_result_that_is_adopted_by_itself_replaces_no_other_edit(tmp_pat
         assert tree(root) == {"a.txt": b"a person's", "b.txt": b"a person's", "c.txt": b"two"}
 
 
-async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path) -> None:
+async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path, execution: Path) -> None:
     """Edits during the step and after the crash stay; undo brings the agent's work back."""
-    execution = tmp_path / "execution"
     root = execution / "agentRoot"
     gate, never = tmp_path / "gate", tmp_path / "never"
     steps = (writes("half.txt", "half"), waits_for(gate), writes("b.txt", "half"))
     hank = write_hank(tmp_path / "hank", ONE, codon("two", *steps, waits_for(never)))
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await written(client, "half.txt", by="tool_use")
         (root / "a.txt").write_text("a person's")
         (root / "new.txt").write_text("new")
@@ -212,10 +195,7 @@ async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path) -> None:
     await eventually(lambda: any(processes.glob("*.ended")))
     (root / "later.txt").write_text("later")
     edited = {"a.txt": b"a person's", "new.txt": b"new", "later.txt": b"later"}
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         assert tree(root) == edited | {"b.txt": b"one"}
         (back,) = told(execution, RollbackCompleted)
         assert back.report.in_words == "Kept 3 edits by people: a.txt, later.txt, new.txt."
@@ -225,9 +205,8 @@ async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path) -> None:
         assert tree(root) == edited | {"b.txt": b"one"}
 
 
-async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path) -> None:
+async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path, execution: Path) -> None:
     """The command may have written any file; what changed after its end is a person's."""
-    execution = tmp_path / "execution"
     root = execution / "agentRoot"
     shell = f"echo half > half.txt; until [ -e '{tmp_path}/gate' ]; do sleep 0.02; done"
     hank = write_hank(tmp_path / "hank", ONE, codon("two", {"run": shell}))
@@ -254,16 +233,13 @@ async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path) -> No
 
 async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Its content is reported first: after a crash, only the journal says whose a change was."""
-    execution = tmp_path / "execution"
     root = execution / "agentRoot"
     two = codon("two", {"run": "echo half > half.txt"}, waits_for(tmp_path / "never"))
     hank = write_hank(tmp_path / "hank", ONE, two)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await written(client, "half.txt", by="tool_use")
         (root / "a.txt").write_text("a person's")
         await client.send(CheckpointCreate())

@@ -25,7 +25,7 @@ def script(*steps: dict[str, Any]) -> str:
     return json.dumps({"steps": list(steps)})
 
 
-async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
+async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path, execution: Path) -> None:
     """exhaustWithPrompt: after a clean end the agent gets the prompt in the same session, up to
     maxExtensions times; costs and messages are added, and one log has everything."""
     hank = write_hank(
@@ -40,7 +40,6 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
             maxExtensions=2,
         ),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -87,13 +86,12 @@ async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -
     assert "context" in (failed.failure_reason.message or "")
 
 
-async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None:
+async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path, execution: Path) -> None:
     """The codon's earlier work is in its error checkpoint."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), exhaustWithPrompt=script({"fail": {"message": "no"}})),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 

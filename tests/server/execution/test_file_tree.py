@@ -51,14 +51,13 @@ def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: in
     assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
 
 
-async def test_clients_are_told_how_the_files_lie(tmp_path: Path) -> None:
+async def test_clients_are_told_how_the_files_lie(tmp_path: Path, execution: Path) -> None:
     """It is sent at a codon's start and end, also for a shell command's files, if it changed."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), {"run": "mkdir -p deep/er; echo b > deep/er/b.txt"}),
         codon("two", {"append": {"path": "a.txt", "text": "more"}}),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 

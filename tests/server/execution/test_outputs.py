@@ -71,14 +71,13 @@ async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -
 
 @pytest.mark.parametrize(("command", "taken"), [("true", 0), ("touch made", 1)])
 async def test_a_checkpoint_is_taken_of_what_the_commands_changed(
-    tmp_path: Path, command: str, taken: int
+    tmp_path: Path, execution: Path, command: str, taken: int
 ) -> None:
     """Commands that change nothing leave no checkpoint."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a", "a"), **hands_out("a", before=(command,))),
     )
-    execution = tmp_path / "execution"
     assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
     made = transitions(execution, CheckpointCreated)
     assert [each.checkpoint.kind for each in made].count("safety") == taken
@@ -128,13 +127,13 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
 
 async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """Neither ends the run, and both are reported."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", **hands_out("*.md", before=("exit 7",), allowFailure=True)),
     )
-    execution = tmp_path / "execution"
     assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
     failed, nothing = told(execution, ErrorEvent)
     assert "code 7" in failed.message

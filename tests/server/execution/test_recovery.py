@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.commands import CodonNext, RollbackToCodon, RollbackToLastSuccess
 from hankweave_protocol.errors import ErrorCode
@@ -26,9 +25,9 @@ from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, state, tree
+from support.running_server import appears, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, refused, started, told
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 
@@ -102,10 +101,7 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
 async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Path) -> None:
     """Runs, ends and checkpoints are recovered from commits; plan and rollbacks work again."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
         await client.send(CodonNext())
         await idle(client, "codon-completed")
         assert await server.stop() == 0
@@ -116,10 +112,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
     Layout.of_execution(execution).journal.unlink()
     forget_state(execution)
     (execution / "agentRoot" / "a.txt").unlink()
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
         await client.send(CodonNext())
@@ -142,15 +135,9 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
     layout = Layout.of_execution(execution)
     (layout.runs / "stranger").mkdir()
     shutil.rmtree(layout.shadow_repository)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(RollbackToLastSuccess())
-
-        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
+        error = await refused(client, RollbackToLastSuccess())
+        assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
 
     (said,) = told(execution, StateRecovered)
     assert (said.source, said.errors) == ("primary", ())
@@ -194,7 +181,7 @@ SEEN = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
 
 @pytest.mark.parametrize("policy", ["abort", "ignore"])
 async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_start(
-    tmp_path: Path, policy: str
+    tmp_path: Path, execution: Path, policy: str
 ) -> None:
     """After SIGTERM during a codon the next start restores the last success and repeats the codon;
     the failure is the server's, so onFailure ignore does not skip it."""
@@ -204,11 +191,7 @@ async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_sta
         TWO[0],
         codon("two", {"run": SEEN}, writes("half.txt", "half"), waits_for(gate), onFailure=policy),
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await started(client, "two")
         await appears(execution / "agentRoot" / "half.txt")
         assert await server.stop() == 0
@@ -222,7 +205,7 @@ async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_sta
     assert GitWitness(execution).files(stopped.error_checkpoint or "")["half.txt"] == b"half"
 
 
-async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
+async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path, execution: Path) -> None:
     """Killed in a codon and again after the crash was recorded: files are still restored."""
     gate = tmp_path / "gate"
     hank = write_hank(
@@ -230,7 +213,6 @@ async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
         TWO[0],
         codon("two", {"run": SEEN}, writes("half.txt", "half"), waits_for(gate)),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         await appears(execution / "agentRoot" / "half.txt")
         server.kill()
@@ -291,10 +273,7 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
 async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
     """With --force the plan outlives its hank; a codon that the hank lacks fails, exit code 1."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
         await client.send(CodonNext())
         await idle(client, "codon-completed")
         assert await server.stop() == 0

@@ -19,9 +19,9 @@ from hankweave_protocol.state import EMPTY_STATE, PlanEntry
 from hankweave_protocol.transitions import EditsNoticed
 from hankweave_server.domain.undo import leftovers
 from support.histories import a_plan, a_run, completed
-from support.running_server import running_server, tree
+from support.running_server import tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told, transitions
+from support.watching import after_plan, told, transitions
 
 
 def copies(to: str) -> dict[str, Any]:
@@ -38,11 +38,7 @@ def a_hank(folder: Path, *codons: dict[str, Any]) -> Path:
 @asynccontextmanager
 async def served(hank: Path, execution: Path) -> AsyncIterator[Client]:
     """Run a server whose plan has ended."""
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         yield client
 
 
@@ -77,9 +73,8 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
     assert cleanups[1].successful_cleanups == ("kit",)
 
 
-async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
+async def test_a_preview_names_what_rigs_have_left(tmp_path: Path, execution: Path) -> None:
     """A preview lists them as removed files and not as user edits."""
-    execution = tmp_path / "execution"
     async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
         seen = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         report = await client.send(back_to_one(keep_edits=True))
@@ -94,7 +89,7 @@ async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
     assert edited == []
 
 
-async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
+async def test_what_is_not_the_rigs_stays(tmp_path: Path, execution: Path) -> None:
     """Untracked files beside the target and files hidden by the checkpoint's `.gitignore` stay."""
     codons = (
         codon(
@@ -105,7 +100,6 @@ async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
         ),
         codon("two", tracked=["a.txt"], **copies("deep/kit")),
     )
-    execution = tmp_path / "execution"
     work_tree = execution / "agentRoot"
     async with served(a_hank(tmp_path / "hank", *codons), execution) as client:
         (work_tree / "deep" / "kit" / "huge.log").write_text("hidden")
@@ -135,9 +129,8 @@ async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) ->
     assert (execution / "agentRoot" / "kit" / "tool.sh").read_text() == "true"
 
 
-async def test_a_rollback_of_some_paths_touches_no_rig(tmp_path: Path) -> None:
+async def test_a_rollback_of_some_paths_touches_no_rig(tmp_path: Path, execution: Path) -> None:
     """Only files change in such a rollback, so it passes no codon."""
-    execution = tmp_path / "execution"
     async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
         (execution / "agentRoot" / "a.txt").write_text("edited")
         await client.send(back_to_one(paths=("a.txt",)))

@@ -50,10 +50,10 @@ from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, state, tree
+from support.running_server import appears, journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, started, told
+from support.watching import after_plan, idle, refused, started, told
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -103,11 +103,7 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
     (tmp_path / "hank" / "kit").mkdir()
     (tmp_path / "hank" / "kit" / "tool.sh").write_text("true")
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         since = (await client.send(GetServerStatus())).last_event_seq
         await client.send(to_codon("one", "completed"))
         await idle(client, "rollback-completed")
@@ -144,10 +140,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
     """In the middle of a plan the old run ends as completed before the continuation starts."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         for _ in range(2):
             await client.send(CodonNext())
             await idle(client, "codon-completed")
@@ -182,11 +175,7 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     agent_root, git = execution / "agentRoot", GitWitness(execution)
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         (agent_root / "b.txt").unlink()
         (agent_root / "c.txt").unlink()
         (agent_root / "c.txt").mkdir()
@@ -218,32 +207,23 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
 async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) -> None:
     """Two targets, or an incomplete one, are an invalid command."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    async with (
-        running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
-        server.client() as client,
-    ):
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(RollbackPreview(**fields))
-
-        assert (refused.value.code, refused.value.path) == (ErrorCode.INVALID_COMMAND, "$.data")
+    async with served(hank, tmp_path / "execution", "--no-autostart") as (_, client):
+        error = await refused(client, RollbackPreview(**fields))
+        assert (error.code, error.path) == (ErrorCode.INVALID_COMMAND, "$.data")
 
 
 # --- Files ----------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
+async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path, execution: Path) -> None:
     """Untracked and ignored files keep every byte; edits of tracked ones are in `safety`."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("notes/a.md", "one"), tracked=("notes/**",)),
         codon("two", writes("notes/a.md", "two"), writes("notes/b.md", "two")),
     )
-    execution = tmp_path / "execution"
     agent_root, git = execution / "agentRoot", GitWitness(execution)
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         await client.send(CodonNext())
         await idle(client, "codon-completed")
         strangers = {".gitignore": b"*.log\n", "my.log": b"mine", "build/out.bin": b"\0\1"}
@@ -270,16 +250,13 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
 @pytest.mark.command("checkpoint.create")
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """After checkpoint.create, a rollback and the way forward, the edits are restored and the plan
     continues after the codon, also after a restart and from another timeline."""
     hank = write_hank(tmp_path / "hank", *THREE)
-    execution = tmp_path / "execution"
     note = execution / "agentRoot" / "a.txt"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
         for _ in range(2):
             await client.send(CodonNext())
             await idle(client, "codon-completed")
@@ -295,10 +272,7 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
         assert next_codon(state(execution)) == "three"
         assert await server.stop() == 0
 
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client() as client,
-    ):
+    async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(RollbackToCheckpoint(checkpoint_sha=renewed.sha))
         assert next_codon(state(execution)) == "two"
         await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
@@ -307,16 +281,11 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     assert GitWitness(execution).subjects(made.sha)[0].startswith("manual:two ")
 
 
-async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
+async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path, execution: Path) -> None:
     """It restores the files and the position in the plan from before the rollback."""
     hank = write_hank(tmp_path / "hank", *THREE)
-    execution = tmp_path / "execution"
     agent_root = execution / "agentRoot"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         (agent_root / "c.txt").write_text("edited")
         before = tree(agent_root)
         report = await client.send(to_codon("one", "completed"))
@@ -336,10 +305,7 @@ async def a_failed_plan(tmp_path: Path) -> AsyncIterator[Client]:
     """Serve a plan whose second codon has failed; it completes once there is `ok.txt`."""
     broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
     hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, tmp_path / "execution", since_seq=0) as (_, client):
         await idle(client, "codon-failed")
         yield client
 
@@ -371,9 +337,8 @@ async def failure_in_status(execution: Path) -> str:
     return next((line.strip() for line in told.stdout.splitlines() if "✗" in line), "")
 
 
-async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
+async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path, execution: Path) -> None:
     """After a rollback to before it and the undo, it has failed, and is the next to run."""
-    execution = tmp_path / "execution"
     agent_root = execution / "agentRoot"
     async with a_failed_plan(tmp_path) as client:
         before = [entry.codon for entry in thread(await client.send(GetState()))]
@@ -404,11 +369,7 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
         codon("three", {"append": {"path": "rigged.txt", "text": "a\n"}}, rigSetup=rig),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         await client.send(to_codon("three", "rig-setup", auto_restart=True))
         await idle(client)
         assert await server.stop() == 0
@@ -425,16 +386,11 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
 # --- Concurrency ----------------------------------------------------------------------------------
 
 
-async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
+async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path, execution: Path) -> None:
     """Of two simultaneous requests one gets a report, the other a refusal without any event."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
-    execution = tmp_path / "execution"
     codes: list[str] = []
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as one,
-        server.client() as other,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, one), server.client() as other:
         await idle(one)
 
         async def roll_back(client: Client) -> None:
@@ -459,10 +415,7 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
     )
     execution = tmp_path / "execution"
     half = execution / "agentRoot" / "half.txt"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "two")
         await appears(half)
         pid = state(execution).runs[0].codons[-1].claude_pid  # type: ignore[union-attr]
@@ -484,8 +437,7 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
+        served(hank, execution, since_seq=0) as (server, client),
         anyio.create_task_group() as sender,
     ):
         await idle(client)
@@ -526,17 +478,13 @@ UNROLLED = ["one", *(f"{name}#{n}" for n in range(3) for name in ("check", "mend
 
 async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """After rollbacks into iteration 1, to before the loop, and to iteration 2 on an old timeline,
     the plan has every id once, and the run ends like the first one."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")), LOOP, codon("last"))
-    execution = tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
         whole = log.read_text()
         assert whole == "check mend " * 3
         deep = end_of(execution, "check#2")
@@ -568,10 +516,7 @@ async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> N
     """After codon.redo at an iteration's end no id is repeated in plan or thread."""
     hank = write_hank(tmp_path / "hank", LOOP)
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         for command in (CodonNext(), CodonNext(), CodonRedo(), CodonNext()):
             await client.send(command)
             await idle(client, "codon-completed")
@@ -617,8 +562,7 @@ async def test_what_was_done_outside_since_the_target_is_told(tmp_path: Path) ->
         codon("three", calls("Edit", 4, file_path="b.txt")),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution) as server, server.client() as client:
-        await idle(client)
+    async with after_plan(hank, execution) as (_, client):
         last = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         report = await client.send(to_codon("one", "end"))
@@ -639,11 +583,7 @@ async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Pat
     """An agent that is a plain program tells nothing, so the report says that."""
     program = codon("two") | {"agent": {"type": "command", "command": ["true"]}}
     hank = write_hank(tmp_path / "hank", THREE[0], program)
-    async with (
-        running_server(hank, None, tmp_path / "execution") as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(hank, tmp_path / "execution") as (_, client):
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
 
     assert preview.external_effects == (UNSEEN,)
@@ -655,11 +595,7 @@ async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Pat
 async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path) -> None:
     """Preview and report name file, process and program; a file that is kept has no warning."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         with (
             (execution / "agentRoot" / "a.txt").open("r+"),
             (execution / "agentRoot" / "c.txt").open(),
@@ -677,15 +613,11 @@ async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path
 
 async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
     tmp_path: Path,
+    execution: Path,
 ) -> None:
     """The preview names the file that has another name outside, as the report does."""
-    execution = tmp_path / "execution"
     a = execution / "agentRoot" / "a.txt"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         before = a.read_text()
         (tmp_path / "outside").hardlink_to(a)
         with contextlib.suppress(OSError):  # The file system may have none.
@@ -709,11 +641,7 @@ async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path)
     """The preview offers to rewind it; there is nothing to say where that is chosen, where only
     files move, and where no agent has said anything."""
     execution = tmp_path / "execution"
-    async with (
-        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
 
         async def kinds(**fields: Any) -> list[str]:
             target = {"codon_id": CodonId("one"), "checkpoint_type": "end"} | fields
@@ -734,11 +662,7 @@ async def test_a_database_in_use_is_named_and_kept_or_restored_as_a_whole(tmp_pa
     """The preview names the program that has it open; kept edits are kept in all of its files."""
     execution = tmp_path / "execution"
     work = execution / "agentRoot"
-    async with (
-        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
-        server.client() as client,
-    ):
-        await idle(client)
+    async with after_plan(write_hank(tmp_path / "hank", THREE[0]), execution) as (_, client):
         (work / ".gitignore").write_text("*-wal\n*-shm\n")
         with contextlib.closing(sqlite3.connect(work / "app.db", isolation_level=None)) as database:
             database.execute("PRAGMA journal_mode=wal")

@@ -25,7 +25,7 @@ from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import server_log
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
-from support.running_server import running_server
+from support.running_server import served
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
@@ -43,10 +43,7 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
         codon("report", writes("report.md", "done"), {"fail": {"message": "no more paper"}}),
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await idle(client, "codon-failed")
         await client.send(CheckpointCreate(label="by hand"))
         await client.send(RollbackToCodon(codon_id=CodonId("observe"), checkpoint_type="completed"))
@@ -93,9 +90,8 @@ def test_the_level_is_an_option_and_a_variable(
         assert "my secret" not in "".join(said)
 
 
-def test_as_json_each_line_is_an_object(tmp_path: Path) -> None:
+def test_as_json_each_line_is_an_object(tmp_path: Path, execution: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
-    execution = tmp_path / "execution"
     words = ("run", str(hank), "--headless", "--execution", str(execution))
     hankweave(*words, "--log-format", "json", code=0)
     lines = (execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()

@@ -10,7 +10,7 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
-from support.running_server import running_server, state
+from support.running_server import running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, listed, told
 
@@ -19,7 +19,7 @@ def says(text: str) -> dict[str, Any]:
     return {"say": text}
 
 
-async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
+async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path, execution: Path) -> None:
     """Variables and earlier answers are filled in; unknown names stay literal."""
     hank = write_hank(
         tmp_path / "hank",
@@ -27,7 +27,6 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> No
         codon("two", writes("a.txt", "{{greeting}} {{ answer }} {{unknown}} {{greeting}}")),
         variables={"greeting": "hello"},
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -77,7 +76,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     assert (ended.skipped, ended.condition) == (True, condition)
 
 
-async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
+async def test_a_rollback_takes_answers_back(tmp_path: Path, execution: Path) -> None:
     """After a rollback to before the codon that answered, its variable is undefined again."""
     hank = write_hank(
         tmp_path / "hank",
@@ -85,11 +84,7 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
         codon("one", says("yes"), outputVar="answer"),
         codon("two", writes("two.txt", "{{answer}}"), condition="defined(answer)"),
     )
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await idle(client, "all-codons-completed")
         raw = json.loads(hank.read_text())
         raw["hank"][1]["condition"] = "false"
@@ -105,14 +100,13 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
     assert two.condition == "defined(answer)"
 
 
-async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
+async def test_an_answer_survives_the_server(tmp_path: Path, execution: Path) -> None:
     """A restarted server knows the answers of the codons before its start."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", says("kept"), outputVar="answer"),
         codon("two", {"fail": {"message": "no"}}),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 1
 
@@ -125,12 +119,11 @@ async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
     assert (execution / "agentRoot" / "a.txt").read_text() == "kept"
 
 
-async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None:
+async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path, execution: Path) -> None:
     """A plain program's answer is its stdout; a long one is truncated, with a note."""
     prints = "echo one; echo two; yes long | head -n 20000"
     plain = {"agent": {"type": "command", "command": ["sh", "-c", prints]}, "promptText": "-"}
     hank = write_hank(tmp_path / "hank", codon("one", outputVar="answer") | plain)
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -141,14 +134,10 @@ async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None
     assert (len(done.captured.value), done.captured.truncated) == (65_536, True)
 
 
-async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path) -> None:
+async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path, execution: Path) -> None:
     """The checkpoint of the codon's success has the label, and stock git finds it."""
     hank = write_hank(tmp_path / "hank", codon("one", checkpointLabel="architect:checkpoint:one"))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         await idle(client, "all-codons-completed")
         labels = {record.kind: record.label for record in await listed(client)}
 

@@ -28,7 +28,7 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon, FailedCodon, RunningCodon, SkippedCodon
 from support.invariants import Told, violations
 from support.moved_clocks import moved_clocks
-from support.running_server import journal, running_server, state
+from support.running_server import journal, running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import idle, told
@@ -124,14 +124,10 @@ async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     assert violations(execution, Told()) == []
 
 
-async def test_clients_see_and_end_a_wait(tmp_path: Path) -> None:
+async def test_clients_see_and_end_a_wait(tmp_path: Path, execution: Path) -> None:
     """The status and the state name it; `codon.start` continues the codon at once."""
     hank = write_hank(tmp_path / "hank", codon("one", limit(**HOURS), writes("b.txt", "b")))
-    execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (_, client):
         begun = await waiting(client)
         status = await client.send(GetServerStatus())
         assert status.waiting is not None
@@ -160,10 +156,7 @@ async def test_a_command_cancels_a_wait(tmp_path: Path, command: Any, left: type
         tmp_path / "hank", codon("one", writes("a.txt", "a")), codon("two", limit(**HOURS))
     )
     execution = tmp_path / "execution"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
+    async with served(hank, execution, since_seq=0) as (server, client):
         await waiting(client)
         await client.send(command)
         await client.until(CodonCompletedEvent, lambda e: e.codon_id == "two", timeout=LIMIT)
@@ -176,11 +169,10 @@ async def test_a_command_cancels_a_wait(tmp_path: Path, command: Any, left: type
 
 
 @pytest.mark.full
-async def test_a_second_limit_is_another_wait(tmp_path: Path) -> None:
+async def test_a_second_limit_is_another_wait(tmp_path: Path, execution: Path) -> None:
     """Waits are counted while the model does not answer in between; none is a failed attempt."""
     steps = (limit(**SOON), limit(**SOON), writes("a.txt", "a"), limit(**SOON))
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0
 
@@ -193,12 +185,11 @@ async def test_a_second_limit_is_another_wait(tmp_path: Path) -> None:
     ("longest", "sentence"), [("1h", "later than `hankweave run --max-wait` allows"), ("0", "")]
 )
 async def test_a_limit_beyond_max_wait_is_a_failure(
-    tmp_path: Path, longest: str, sentence: str
+    tmp_path: Path, execution: Path, longest: str, sentence: str
 ) -> None:
     """The codon fails as it would without waits, and its policy applies."""
     failing = codon("one", limit(**HOURS), onFailure="retry", retryConfig={"delayMs": 1})
     hank = write_hank(tmp_path / "hank", failing)
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless", "--max-wait", longest) as server:
         assert await server.ended() == 1
 
@@ -211,14 +202,13 @@ async def test_a_limit_beyond_max_wait_is_a_failure(
 
 
 @pytest.mark.full
-async def test_a_wait_counts_against_no_budget(tmp_path: Path) -> None:
+async def test_a_wait_counts_against_no_budget(tmp_path: Path, execution: Path) -> None:
     """Time limits of the codon and of the execution do not run while it waits."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", limit(resetsIn=3), budget={"maxTimeSeconds": 2}, timeoutSeconds=2),
         codon("two", writes("a.txt", "a")),
     )
-    execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless", "--max-time", "2.5") as server:
         assert await server.ended() == 0
 
