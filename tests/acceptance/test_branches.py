@@ -674,7 +674,7 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
         done = await shell("branch", sha[:10], "--path", str(tmp_path / "b1"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == str(tmp_path / "b1")
-        assert f"hankweave run --execution {tmp_path / 'b1'}" in done.stdout
+        assert f"hankweave run -e {tmp_path / 'b1'}" in done.stdout
 
         done = await shell("branch", sha, "--path", f"{tmp_path}/b1/../b2", "--json")
         assert json.loads(done.stdout)["runId"] == state(tmp_path / "b2").current_run_id
