@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from support.running_server import running_server
+from support.running_server import run_headless
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import after_plan
 
@@ -79,8 +79,7 @@ async def test_the_seeds_snippet_finds_the_calls_of_a_running_agent(tmp_path: Pa
 async def test_jq_prints_the_whole_log(tmp_path: Path, execution: Path) -> None:
     """Seed 001's `cat … | jq .` reads every line."""
     hank = write_hank(tmp_path / "hank", codon("observe", writes("a.txt", "a\n")))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     log = only_log(execution)
     shell = f"cat '{log}' | jq ."

@@ -17,7 +17,7 @@ from hankweave_protocol.commands import CodonNext
 from hankweave_protocol.events import AgentOutput, AssistantAction
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
 from support.invariants import Told, violations
-from support.running_server import RunningServer, running_server, state
+from support.running_server import RunningServer, run_headless, running_server, state
 from support.scripted_hank import codon, write_hank
 from support.waiting import eventually, limited
 from support.watching import told
@@ -154,8 +154,7 @@ async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execut
         )
     )
     hank = write_hank(tmp_path / "hank", codon("one") | _prints(tmp_path, "one", prints))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [event.line for event in told(execution, AgentOutput)] == [
         "caf\ufffd \0",

@@ -16,7 +16,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
-from hankweave_client.client import Client, connect
+from hankweave_client.client import Client
 from hankweave_client.discovery import discover
 from hankweave_protocol import codec
 from hankweave_protocol.commands import CheckpointCreate, EventsQuery
@@ -24,7 +24,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import EventsPage
 from hankweave_server.paths import Layout
-from support.running_server import RunningServer, command, environment, journal, running_server
+from support.running_server import RunningServer, command, environment, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import limited
 from support.watching import after_plan, idle
@@ -89,22 +89,6 @@ async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
         all_of_it = await client.send(EventsQuery(descendants_of=command_id))
         assert record.seq in _seqs(direct)
         assert set(_seqs(direct)) <= set(_seqs(all_of_it))
-
-
-async def test_a_viewer_may_ask(tmp_path: Path) -> None:
-    """A readonly client gets the same answer, and nothing is journaled."""
-    async with after_the_plan(tmp_path) as (server, client):
-        before = len(journal(server.execution))
-        token = Layout.of_execution(server.execution).viewer_token.read_text().strip()
-        url = discover(server.execution).url
-        async with connect(url, token=token) as viewer:
-            assert viewer.mode == "readonly"
-            asked = {"types": ("codon.completed",)}
-            assert await viewer.send(EventsQuery(**asked)) == await client.send(
-                EventsQuery(**asked)
-            )
-
-        assert len(journal(server.execution)) == before
 
 
 BAD: list[tuple[dict[str, Any], str, str | None]] = [

@@ -258,8 +258,7 @@ async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path, execut
     These are the first and the last.
     """
     source = "import time\nfor _ in range(20):\n    print('.', flush=True)\n    time.sleep(0.05)"
-    hank = write_hank(tmp_path / "hank", program(source))
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", program(source)), execution) as (_, client):
         assert [record.kind for record in await listed(client)] == ["completed", "initial"]
 
 

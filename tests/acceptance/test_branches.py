@@ -15,8 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from hankweave_client.client import Client, connect
-from hankweave_client.discovery import discover
+from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
@@ -521,20 +520,6 @@ async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
             "$.data.path",
         )
         assert _everything(tmp_path) == before
-
-
-async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
-    """A viewer is refused, and there is no new directory."""
-    async with a_past(tmp_path) as (server, client):
-        sha = (await the(client, "completed", "one")).sha
-        url = discover(server.execution).url
-        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
-        async with connect(url, token=token, mode="readonly") as viewer:
-            error = await refused(
-                viewer, ExecutionBranch(checkpoint_sha=sha, path=str(tmp_path / "branch"))
-            )
-        assert error.code == ErrorCode.INSUFFICIENT_PERMISSIONS
-        assert not (tmp_path / "branch").exists()
 
 
 async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:

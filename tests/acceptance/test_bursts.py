@@ -33,7 +33,7 @@ from hankweave_protocol.events import (
     WorkspaceInvalidated,
 )
 from hankweave_protocol.transitions import CheckpointCreated, EditsNoticed
-from support.running_server import RunningServer, journal, running_server, state, tree
+from support.running_server import RunningServer, journal, run_headless, running_server, state, tree
 from support.scripted_hank import codon, write_hank
 from support.watching import after_plan, idle, listed, told, transitions
 
@@ -249,8 +249,7 @@ async def test_many_skipped_files_are_counted(tmp_path: Path, execution: Path) -
 async def test_clients_of_hankweave_receive_no_burst(tmp_path: Path, execution: Path) -> None:
     """They get at most 200 `file.updated` of one scan, and the file tree."""
     hank = write_hank(tmp_path / "hank", codon("one", installs(FEW_MANY)))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     lines = [codec.encode(event) for event in journal(execution)]
     frames = [json.loads(frame) for frame in reference.project_all(lines)]

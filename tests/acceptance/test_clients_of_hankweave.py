@@ -29,7 +29,14 @@ from hankweave_protocol.events import CodonCompletedEvent, Info, ServerIdle
 from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
 from support.reference_schema import faults_of
-from support.running_server import RunningServer, journal, running_server, served, state
+from support.running_server import (
+    RunningServer,
+    journal,
+    run_headless,
+    running_server,
+    served,
+    state,
+)
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import limited
@@ -234,8 +241,7 @@ async def test_a_plan_whose_last_codon_skips_itself_is_completed(tmp_path: Path)
     """The condition of the codon is false, so the plan has done everything."""
     hank = write_hank(tmp_path / "hank", codon("one"), codon("two", condition="'a' == 'b'"))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert reasons(execution) == ["all-codons-completed"]
 
@@ -257,8 +263,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
         ),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [text for text in infos(execution) if "Retrying" in text] == [
         "Retrying codon one (attempt 2/3)",
@@ -279,8 +284,7 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path, execution:
         codon("one", rigSetup=rig, onFailure="ignore"),
         codon("two", {"fail": {"message": "no"}}, onFailure="ignore"),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [text for text in infos(execution) if "ignore" in text] == [
         "Codon one rig setup failed, continuing (onFailure=ignore)",

@@ -53,7 +53,15 @@ from hankweave_server.worktree.data_source import read_meta
 from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.model_endpoint import Reply, Trouble, model_endpoint
-from support.running_server import RunningServer, journal, running_server, served, state, tree
+from support.running_server import (
+    RunningServer,
+    journal,
+    run_headless,
+    running_server,
+    served,
+    state,
+    tree,
+)
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
 from support.watching import after_plan, idle, refused, told
@@ -312,20 +320,6 @@ async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) ->
         assert found.best is None
         error = await refused(client, ExplorationAdopt(attempt_id=failed.attempt_id))
         assert error.code is ErrorCode.INVALID_COMMAND
-
-
-async def test_an_attempt_whose_server_cannot_start_says_why(tmp_path: Path) -> None:
-    """It is not tried again, because only a person can mend it."""
-    async with a_finished_plan(tmp_path) as (_, client):
-        (tmp_path / "hank" / "hank.json").unlink()
-        found = await explored(client, variants=(LONG,))
-        (attempt,) = found.attempts
-        assert attempt.status == "failed"
-        assert "Its server could not start: " in (attempt.message or "")
-        assert "hank.json" in (attempt.message or "")
-        layout = Layout.of_execution(Path(attempt.execution_path or ""))
-        printed = layout.server_log.with_name("attempt.out").read_text()
-        assert printed.count("hankweave: ") == 1
 
 
 async def test_the_best_is_adopted_by_itself_if_that_is_asked(tmp_path: Path) -> None:
@@ -706,8 +700,7 @@ def trying(*variants: Variant, **fields: Any) -> dict[str, Any]:
 
 
 async def ran(hank: Path, execution: Path, *flags: str) -> int:
-    async with running_server(hank, None, execution, "--headless", *flags) as server:
-        return await server.ended()
+    return await run_headless(hank, execution, *flags)
 
 
 @pytest.mark.story(

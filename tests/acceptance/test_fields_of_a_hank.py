@@ -21,7 +21,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.command_line import hankweave
 from support.git_facts import GitWitness
-from support.running_server import running_server, state, tree
+from support.running_server import run_headless, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -50,8 +50,7 @@ async def run(folder: Path, *codons: dict[str, Any], exit_code: int = 0, **field
     """Run a hank to its end, and return the execution."""
     hank = write_hank(folder / "hank", *codons, **fields)
     execution = folder / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == exit_code, server.output
+    assert await run_headless(hank, execution) == exit_code
 
     return execution
 
@@ -63,8 +62,7 @@ async def test_the_model_of_the_command_line_is_every_codons(tmp_path: Path) -> 
         tmp_path / "hank", codon("one") | told, codon("two") | told, overrides={"model": "haiku"}
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless", "-m", "opus") as server:
-        assert await server.ended() == 0, server.output
+    assert await run_headless(hank, execution, "-m", "opus") == 0
 
     assert tree(execution / "agentRoot") == {"one.txt": b"opus", "two.txt": b"opus"}
 

@@ -60,8 +60,7 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
     """Completed steps are not repeated, and the session knows of no later one."""
     execution = tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
-    hank = write_hank(tmp_path / "hank", *WORKING)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", *WORKING), execution) as (_, client):
         assert log.read_text() == "first\nagain\nagain\n"
         target = await after_step(client, "two", 2)
         await go_back(client, target, rewind_memory=True)
@@ -81,8 +80,7 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
 
 async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path, execution: Path) -> None:
     """The agent gets its prompt again, with the restored files: only files were requested."""
-    hank = write_hank(tmp_path / "hank", *WORKING)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", *WORKING), execution) as (_, client):
         await go_back(client, await after_step(client, "two", 2), auto_restart=True)
         await idle(client)
 
@@ -117,8 +115,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
         onFailure="retry",
         retryConfig={"maxAttempts": 3, "delayMs": 0},
     )
-    hank = write_hank(tmp_path / "hank", retrying)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", retrying), execution) as (_, client):
         target = await after_step(client, "two", 1)
         passed.unlink()
         await go_back(client, target, rewind_memory=True, auto_restart=True)
@@ -148,8 +145,7 @@ async def test_another_codon_that_is_started_instead_has_nothing_of_it(
 async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) -> None:
     """The plan is at its end again, and the session knows everything it knew."""
     execution = tmp_path / "execution"
-    hank = write_hank(tmp_path / "hank", *WORKING)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", *WORKING), execution) as (_, client):
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
         await client.send(RollbackUndo())
 
@@ -163,8 +159,7 @@ async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) ->
 async def test_a_session_that_is_gone_is_not_gone_on_with(tmp_path: Path, kept: bool) -> None:
     """If the agent's session is lost, the codon begins anew; otherwise it continues."""
     execution = tmp_path / "execution"
-    hank = write_hank(tmp_path / "hank", *WORKING)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", *WORKING), execution) as (_, client):
         await go_back(client, await after_step(client, "two", 1), rewind_memory=True)
         if not kept:
             for file in (execution / ".hankweave" / "sessions").iterdir():

@@ -18,7 +18,6 @@ from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_protocol.commands import (
     MAX_RANGE,
-    CheckpointCreate,
     CheckpointDiff,
     CheckpointReadFile,
     CommandData,
@@ -310,29 +309,6 @@ async def test_a_view_can_be_confined_and_paged(tmp_path: Path) -> None:
         assert part.stats.files == 2
 
 
-async def test_pages_of_a_comparison_are_the_comparison(tmp_path: Path) -> None:
-    """With cursors, with patches and without, nothing is lost or repeated."""
-    async with a_scene(tmp_path) as scene:
-        one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
-        whole = await scene.viewer.send(CheckpointDiff(from_sha=one.sha, to_sha=two.sha))
-        for patch in (False, True):
-            names: list[str] = []
-            cursor: str | None = None
-            while True:
-                page = await scene.viewer.send(
-                    CheckpointDiff(
-                        from_sha=one.sha, to_sha=two.sha, patch=patch, limit=4, cursor=cursor
-                    )
-                )
-                names += [file.path for file in page.files]
-                assert page.stats == whole.stats
-                cursor = page.cursor
-                if cursor is None:
-                    break
-
-            assert names == [file.path for file in whole.files]
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -406,22 +382,6 @@ async def test_good_questions_move_nothing_either(tmp_path: Path) -> None:
         await scene.viewer.send(CheckpointDiff(from_sha=one.sha, patch=True))
         await scene.viewer.send(CheckpointReadFile(checkpoint_sha=one.sha, path="b.txt"))
         assert _untouched(scene.execution) == before
-
-
-async def test_a_name_that_two_checkpoints_share_is_refused_with_both(tmp_path: Path) -> None:
-    """Checkpoints are made until two share a prefix; that prefix then selects neither.
-
-    A checkpoint of the plan would be preferred to others.
-    """
-    async with a_scene(tmp_path) as scene:
-        shas: list[str] = []
-        while len({sha[:4] for sha in shas}) == len(shas) and len(shas) < 1_500:
-            shas.append((await scene.controller.send(CheckpointCreate())).sha)
-
-        shared = next(sha[:4] for sha in shas if sum(each[:4] == sha[:4] for each in shas) > 1)
-        error = await refused(scene.viewer, ReplayView(checkpoint_sha=shared))
-        assert error.code == "AMBIGUOUS_CHECKPOINT"
-        assert error.path == "$.data.checkpointSha"
 
 
 def _untouched(execution: Path) -> dict[str, bytes]:

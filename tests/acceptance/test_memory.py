@@ -95,8 +95,7 @@ async def records(client: Client) -> list[CheckpointRecord]:
 async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: Path) -> None:
     """Record, trailer and ref agree; a snapshot has the session's file as it then was."""
     execution = tmp_path / "execution"
-    hank = write_hank(tmp_path / "hank", *REMEMBERING)
-    async with after_plan(hank, execution) as (_, client):
+    async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
         found = {record.sha: record for record in await records(client)}
 
     git = GitWitness(execution)

@@ -23,7 +23,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, served, state
+from support.running_server import appears, run_headless, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import after_plan, idle, started, told
 
@@ -109,8 +109,7 @@ async def test_codons_of_a_loop_track_files_and_have_rig_checkpoints(tmp_path: P
     }
     hank = write_hank(tmp_path / "hank", codon("one", tracked=("*.none",)), loop)
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     git = GitWitness(execution)
     _, *rounds = state(execution).runs[0].codons
@@ -150,8 +149,7 @@ async def test_every_message_of_an_agent_is_counted(tmp_path: Path, execution: P
     Hankweave increments a state that lags behind.
     """
     hank = write_hank(tmp_path / "hank", codon("one", *({"say": str(n)} for n in range(200))))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (done,) = state(execution).runs[0].codons
     assert isinstance(done, CompletedCodon)
@@ -188,8 +186,7 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path, execution: Path) 
     hank = write_hank(
         tmp_path / "hank", codon("one", {"cost": 0.5}, {"fail": {"message": "busy"}}, **retries)
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     records: Any = state(execution).runs[0].codons
     assert [each.partial_cost for each in records] == [0.5, 0.5]

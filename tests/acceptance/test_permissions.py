@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,6 @@ import pytest
 
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
-from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonRedo,
@@ -39,16 +37,16 @@ from hankweave_protocol.events import (
     RollbackCompleted,
     ToolResult,
 )
+from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import FailedCodon, RunningCodon, SkippedCodon
+from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import (
     RunningServer,
-    command,
-    environment,
     journal,
-    running_server,
+    run_headless,
     served,
     state,
     tree,
@@ -142,8 +140,7 @@ async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path, execution
             permissions={"allow": ["Write(src/**)"], "otherwise": "deny"},
         ),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert list(away.iterdir()) == []
     assert [each.decision for each in resolved(execution)] == ["deny"]
@@ -158,8 +155,7 @@ async def test_permissions_of_the_hank_hold_where_a_codon_has_none(tmp_path: Pat
         overrides={"permissions": {"deny": ["Write"]}},
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert files(tmp_path) == {"b.txt": b"b"}
     assert [(each.codon_id, each.rule) for each in resolved(execution)] == [
@@ -172,9 +168,7 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path, execution: Pa
     """A scripted agent that gives up when it is refused fails with the reason it received."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "onRefusal": "fail"})
     one = codon("one", promptText=script, permissions={"otherwise": "deny"})
-    hank = write_hank(tmp_path / "hank", one)
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(write_hank(tmp_path / "hank", one), execution) == 1
 
     (done,) = told(execution, CodonCompletedEvent)
     assert "this codon's permissions do not allow such a call" in done.failure_reason.message
@@ -186,8 +180,7 @@ async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: 
     script = json.dumps({"steps": [writes("a.txt", "a")], "asks": True})
     hank = write_hank(tmp_path / "hank", codon("one", promptText=script))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert files(tmp_path) == {"a.txt": b"a"}
     assert resolved(execution) == []
@@ -200,7 +193,7 @@ async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_p
     )
     execution = tmp_path / "execution"
     words = ("run", str(hank), "--headless", "--execution", str(execution), "--agent", "codex")
-    refused = await anyio.to_thread.run_sync(cli, *words)
+    refused = await anyio.to_thread.run_sync(hankweave, *words)
     assert (refused.returncode, execution.exists()) == (78, False)
     assert "permissions" in refused.stderr
 
@@ -327,7 +320,9 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     ]
     assert [each.rule for each in state(execution).permission_rules] == ["Write(out/*)"]
     async with served(tmp_path / "hank", execution, "--no-autostart", since_seq=0) as (_, client):
-        shown = await anyio.to_thread.run_sync(cli, "permissions", "--execution", str(execution))
+        shown = await anyio.to_thread.run_sync(
+            hankweave, "permissions", "--execution", str(execution)
+        )
         assert "  Write(out/*)  (request " in shown.stdout
         await client.send(RollbackToLastSuccess())
         assert (await client.send(GetState())).permission_rules[0].rule == "Write(out/*)"
@@ -342,16 +337,12 @@ async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Pat
     """expectedRunId guards an answer as it guards a rollback."""
     async with asking(tmp_path, RUN) as (_, client):
         request = await asked(client)
-        with pytest.raises(CommandRefused) as refused:
-            await client.send(
-                PermissionAnswer(
-                    request_id=request.request_id,
-                    decision="allow",
-                    expected_run_id="1736000000000-abc123-def456",  # type: ignore[arg-type]
-                )
-            )
-
-        assert refused.value.code == "STALE_RUN"
+        answer = PermissionAnswer(
+            request_id=request.request_id,
+            decision="allow",
+            expected_run_id=RunId("1736000000000-abc123-def456"),
+        )
+        assert (await refused(client, answer)).code == "STALE_RUN"
         await client.send(PermissionAnswer(request_id=request.request_id, decision="deny"))
         await idle(client)
 
@@ -445,8 +436,7 @@ async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path, execution: Pa
         tmp_path / "hank",
         codon("one", RUN, shimIdleTimeout=1, permissions={"timeoutSeconds": 3}),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [each.by for each in resolved(execution)] == ["timeout"]
 
@@ -526,9 +516,7 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
 async def test_a_budget_of_time_ends_who_waits(tmp_path: Path, execution: Path) -> None:
     """Waiting for an answer is not idle time, but counts against the codon's time budget."""
     one = codon("one", RUN, permissions={}, budget={"maxTimeSeconds": 1, "onExceeded": "fail"})
-    hank = write_hank(tmp_path / "hank", one)
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(write_hank(tmp_path / "hank", one), execution) == 1
 
     assert [(each.by, each.decision) for each in resolved(execution)] == [("ended", "deny")]
     assert files(tmp_path) == {}
@@ -582,23 +570,21 @@ for name in ("r1", "r2", "r2") if not MANY else map(str, range(MANY)):
     emit({"type": "control_request", "request_id": name,
           "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": name}}})
 emit({"type": "assistant", "message": {"id": "m1", "content": [{"type": "text", "text": "busy"}]}})
-if CANCELS:
-    emit({"type": "control_cancel_request", "request_id": "r1"})
 got = []
 for line in sys.stdin:
     answer = json.loads(line)["response"]
     got.append([answer["request_id"], answer["response"]["behavior"]])
-    if len(got) == (1 if CANCELS else 2) and not MANY: break
+    if len(got) == 2 and not MANY: break
 emit({"type": "result", "subtype": "success", "is_error": False, "result": json.dumps(got)})
 """
 
 
 @asynccontextmanager
-async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncIterator[Client]:
+async def two_at_once(tmp_path: Path, many: int = 0) -> AsyncIterator[Client]:
     """Run a stand-in for Claude Code that asks twice, or many times, without waiting."""
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable} -IS\nCANCELS, MANY = {cancels}, {many}\n{TWO_AT_ONCE}")
+    program.write_text(f"#!{sys.executable} -IS\nMANY = {many}\n{TWO_AT_ONCE}")
     program.chmod(0o755)
     one = codon("one", agent={"type": "claude"}, permissions={})
     hank = write_hank(tmp_path / "hank", one)
@@ -610,7 +596,7 @@ async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncI
 
 async def test_requests_wait_side_by_side(tmp_path: Path, execution: Path) -> None:
     """Two requests are pending, other output is reported, and each gets its own answer."""
-    async with two_at_once(tmp_path, cancels=False) as client:
+    async with two_at_once(tmp_path) as client:
         first, second = await asked(client), await asked(client)
         await client.until(
             AssistantAction,
@@ -627,21 +613,9 @@ async def test_requests_wait_side_by_side(tmp_path: Path, execution: Path) -> No
     assert len(resolved(execution)) == 2
 
 
-async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> None:
-    """A withdrawn request is resolved as ended, and gets no answer; the other stays pending."""
-    async with two_at_once(tmp_path, cancels=True) as client:
-        first = await asked(client)
-        event = await settled(client)
-        assert isinstance(event.data, PermissionResolved)
-        assert (event.data.request_id, event.data.by) == (first.request_id, "ended")
-        (left,) = (await client.send(GetServerStatus())).pending_permissions
-        await client.send(PermissionAnswer(request_id=left.request_id, decision="allow"))
-        await idle(client)
-
-
 async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Path) -> None:
     """At most a hundred requests are pending; further ones are denied at once."""
-    async with two_at_once(tmp_path, cancels=False, many=150) as client:
+    async with two_at_once(tmp_path, many=150) as client:
         for _ in range(100):
             await asked(client)
 
@@ -662,17 +636,6 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 # --- the command line -----------------------------------------------------------------------------
 
 
-def cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*words),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-
-
 @pytest.mark.story("`permissions`, `allow` and `deny` answer an agent from the command line.")
 async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
     """`permissions` lists pending requests; allow and deny answer the only or the named one."""
@@ -680,31 +643,34 @@ async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
     thread = anyio.to_thread.run_sync
     async with asking(tmp_path, RUN, {"run": "touch b.txt"}) as (_, client):
         request = await asked(client)
-        listed = await thread(cli, "permissions", *at)
+        listed = await thread(hankweave, "permissions", *at)
         assert request.request_id in listed.stdout
         assert "Bash(touch ran.txt)" in listed.stdout
         assert ", then denied" in listed.stdout
         assert "--always would allow every Bash(touch ran.txt)" in listed.stdout
-        as_json = await thread(cli, "permissions", "--json", *at)
+        as_json = await thread(hankweave, "permissions", "--json", *at)
         (pending,) = json.loads(as_json.stdout)
         assert pending["toolInput"] == {"command": "touch ran.txt"}
-        wrong = await thread(cli, "allow", "nothing", *at)
+        wrong = await thread(hankweave, "allow", "nothing", *at)
         assert (wrong.returncode, "UNKNOWN_PERMISSION" in wrong.stderr) == (1, True)
-        unfit = await thread(cli, "allow", request.request_id, "--always", "Write", *at)
+        unfit = await thread(hankweave, "allow", request.request_id, "--always", "Write", *at)
         assert (unfit.returncode, "does not allow the call" in unfit.stderr) == (1, True)
-        allowed = await thread(cli, "allow", request.request_id, *at, "--always")
+        allowed = await thread(hankweave, "allow", request.request_id, *at, "--always")
         assert allowed.returncode == 0, allowed.stderr
         assert "is allowed, and every Bash(touch ran.txt) from now on." in allowed.stdout
         request = await asked(client)
-        denied = await thread(cli, "deny", request.request_id, "--reason", "No.", *at)
+        denied = await thread(hankweave, "deny", request.request_id, "--reason", "No.", *at)
         assert denied.returncode == 0, denied.stderr
         await idle(client)
-        nothing = await thread(cli, "deny", *at)
+        nothing = await thread(hankweave, "deny", *at)
         assert (nothing.returncode, "No permission request is pending" in nothing.stderr) == (
             1,
             True,
         )
-        assert "No permission request is pending" in (await thread(cli, "permissions", *at)).stdout
+        assert (
+            "No permission request is pending"
+            in (await thread(hankweave, "permissions", *at)).stdout
+        )
 
     assert files(tmp_path) == {"ran.txt": b""}
     found = [(each.decision, each.message) for each in resolved(tmp_path / "execution")]
@@ -715,7 +681,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     """The line has the command to type, and its answer has a line of its own."""
     hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    done = await anyio.to_thread.run_sync(cli, *words)
+    done = await anyio.to_thread.run_sync(hankweave, *words)
     (request,) = told(tmp_path / "execution", PermissionRequested)
     asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
     assert asks.endswith(
@@ -732,7 +698,7 @@ def test_permissions_that_cannot_hold_are_told(tmp_path: Path) -> None:
         codon("two", agent={"type": "codex"}, permissions={"deny": ["Bash"]}),
         overrides={"permissions": {"deny": ["Write(../x)"], "otherwise": "allow"}},
     )
-    done = cli("validate", str(hank))
+    done = hankweave("validate", str(hank))
     assert done.returncode == 2
     text = done.stdout + done.stderr
     assert "$.hank[0].permissions.allow[0]" in text

@@ -22,7 +22,6 @@ from hankweave_client.errors import ConnectionLost
 from hankweave_protocol.commands import (
     CheckpointCreate,
     ExecutionBranch,
-    Ping,
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackUndo,
@@ -37,7 +36,6 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_protocol.ids import CodonId, Sha
-from hankweave_server.execution.maintenance.progress import PATIENCE_SECONDS
 from support.running_server import RunningServer, command, environment, journal
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
@@ -229,25 +227,6 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
 
     assert {each.phase for each in curious.of("gc")} <= {*phases, "packing"}
     assert any(isinstance(e.data, CheckpointPruned) for e in journal(server.execution))
-
-
-async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
-    """A checkpoint of a few files and a rollback of them report no progress."""
-    async with (
-        server_with_many_files(tmp_path, files=3) as (server, client),
-        listening(server, progress=True) as curious,
-    ):
-        with limited():
-            took = PATIENCE_SECONDS
-            while took >= PATIENCE_SECONDS:
-                curious.told.clear()
-                began = anyio.current_time()
-                await client.send(CheckpointCreate(label="little"))
-                took = anyio.current_time() - began
-
-        await client.send(Ping())
-
-    assert curious.told == []
 
 
 async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointPin,
     ExecutionBranch,
-    RollbackPreview,
-    RollbackToCheckpoint,
     RollbackToCodon,
     RollbackUndo,
     StoreGc,
@@ -36,40 +34,6 @@ THREE = (
     codon("two", writes("a.txt", "two")),
     codon("three", writes("c.txt", "three")),
 )
-
-
-async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path, execution: Path) -> None:
-    """After a rollback past it, `toCodon` goes to the codon's checkpoint.
-
-    Preview, report and the command line's text name the run it belongs to.
-    """
-    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
-        first = state(execution).runs[0].run_id
-        await client.send(_to_end_of("one"))
-        preview = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
-        report = await client.send(_to_end_of("two"))
-        assert tree(execution / "agentRoot") == {"a.txt": b"two"}
-        assert (report.target.run_id, report.target.codon_id) == (first, "two")
-        assert report.note is not None
-        assert f"run {first}" in report.note
-        assert preview.note == report.note
-        error = await refused(client, _to_end_of("four"))
-        assert error.code == ErrorCode.UNKNOWN_CODON
-        assert "one, two, three" in (error.hint or "")
-
-
-async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path, execution: Path) -> None:
-    """Rollback and pin accept it; their replies are in lower case."""
-    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
-        (one,) = (
-            record
-            for record in await listed(client)
-            if (record.kind, record.coordinate.codon_id) == ("completed", "one")
-        )
-        report = await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha.upper()))
-        assert report.target.checkpoint_sha == one.sha
-        pin = CheckpointPin(checkpoint_sha=one.sha[:8].upper(), pinned=True)
-        assert (await client.send(pin)).sha == one.sha
 
 
 async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path: Path) -> None:

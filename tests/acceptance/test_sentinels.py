@@ -106,38 +106,27 @@ async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
     assert "person" not in sources
 
 
-async def test_a_required_sentinel_without_a_key_fails_the_codon(tmp_path: Path) -> None:
-    """Hankweave skips it; here the failure names the sentinel, and no agent has run."""
-    keyless = narrator(model="anthropic/claude-test")
-    execution = await run(
-        tmp_path,
-        watched("observe", keyless, failCodonIfNotLoaded=True),
-        reason="codon-failed",
-        options=UNCHECKED,
-        ANTHROPIC_API_KEY="",
-    )
-    record = state(execution).runs[0].codons[-1]
-    assert isinstance(record, FailedCodon)
-    assert (record.failed_during, record.failure_reason.type) == (
-        "starting",
-        "sentinel-load-failure",
-    )
-    assert record.failure_reason.sentinel_refs == ("narrator",)
-    codes = {error.code for error in told(execution, ErrorEvent)}
-    assert "SENTINEL_LOAD_FAILURE" in codes
-
-
 BROKEN = "<% if (it.events.length { %>"
 
 
-async def test_a_required_sentinel_with_a_broken_template_fails_the_codon(tmp_path: Path) -> None:
-    """As in Hankweave: `sentinel-load-failure`, in `starting`, not retriable; no agent has run."""
-    broken = narrator(userPromptText=BROKEN)
+@pytest.mark.parametrize(
+    "fields",
+    [{"model": "anthropic/claude-test"}, {"userPromptText": BROKEN}],
+    ids=["no key", "broken template"],
+)
+async def test_a_required_sentinel_that_cannot_load_fails_the_codon(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    """The failure names the sentinel, in `starting`, and is not retriable; no agent has run.
+
+    Hankweave skips a sentinel without a key.
+    """
     execution = await run(
         tmp_path,
-        watched("observe", broken, failCodonIfNotLoaded=True),
+        watched("observe", narrator(**fields), failCodonIfNotLoaded=True),
         reason="codon-failed",
         options=UNCHECKED,
+        ANTHROPIC_API_KEY="",
     )
     [record] = state(execution).runs[0].codons
     assert isinstance(record, FailedCodon)
@@ -145,6 +134,7 @@ async def test_a_required_sentinel_with_a_broken_template_fails_the_codon(tmp_pa
     assert record.failure_reason.type == "sentinel-load-failure"
     assert record.failure_reason.retriable is False
     assert record.failure_reason.sentinel_refs == ("narrator",)
+    assert "SENTINEL_LOAD_FAILURE" in {error.code for error in told(execution, ErrorEvent)}
     assert not (execution / "agentRoot" / "a.md").exists()
 
 

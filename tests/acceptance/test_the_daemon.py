@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as connect_raw
 
-from hankweave_client.discovery import discover
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -35,6 +32,7 @@ from support.git_facts import GitWitness
 from support.running_server import (
     appears,
     journal,
+    run_headless,
     running_server,
     served,
     state,
@@ -136,8 +134,7 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
         await server.ended()
 
     gate.touch()
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
     runs = state(execution).runs
@@ -226,54 +223,6 @@ async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
             assert (error.code, error.path) == (code, path), make()
 
         assert (await client.send(GetServerStatus())).last_event_seq == status.last_event_seq
-
-
-FRAMES: list[tuple[str, ErrorCode]] = [
-    ("{nonsense", ErrorCode.MALFORMED_JSON),
-    ("[" * 100_000, ErrorCode.MALFORMED_JSON),
-    ('{"type": "codon.nxt", "id": "1"}', ErrorCode.UNKNOWN_COMMAND),
-    ('{"type": "codon.start", "id": "1"}', ErrorCode.INVALID_COMMAND),
-    ('{"type": "codon.start", "id": "1", "data": {"codonId": 7}}', ErrorCode.INVALID_COMMAND),
-    ('{"type": "codon.next"}', ErrorCode.INVALID_COMMAND),
-]
-
-
-async def targeted(socket: ClientConnection) -> dict[str, Any]:
-    """Return the next frame for this client alone: a journaled event has a seq."""
-    while True:
-        frame: dict[str, Any] = json.loads(await socket.recv())
-        if "seq" not in frame:
-            return frame
-
-
-async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
-    tmp_path: Path,
-    execution: Path,
-) -> None:
-    """Every malformed frame has its code; the next valid command still works."""
-    hank = write_hank(tmp_path / "hank", codon("one"))
-    async with running_server(hank, None, execution, "--no-autostart"):
-        address = discover(execution)
-        headers = {"Authorization": f"Bearer {address.token}"}
-        async with connect_raw(address.url, additional_headers=headers) as socket:
-            await socket.send('{"type": "ping", "id": "0"}')
-            early = json.loads(await socket.recv())
-            assert early["data"]["code"] == ErrorCode.HANDSHAKE_REQUIRED
-            await socket.send(
-                '{"type": "handshake", "data": {"mode": "readonly", "protocolVersion": 1}}'
-            )
-            kinds = [(await targeted(socket))["type"] for _ in range(3)]
-            assert kinds == ["handshake.response", "server.ready", "state.snapshot"]
-            for frame, code in FRAMES:
-                await socket.send(frame)
-                answer = await targeted(socket)
-                assert (answer["type"], answer["data"]["code"]) == ("command.failed", code)
-
-            await socket.send('{"type": "codon.next", "id": "2"}')
-            denied = await targeted(socket)
-            assert denied["data"]["code"] == ErrorCode.INSUFFICIENT_PERMISSIONS
-            await socket.send('{"type": "ping", "id": "3"}')
-            assert (await targeted(socket))["type"] == "pong"
 
 
 @pytest.mark.story("A broken hank is reported with all its errors at once and exit code 2.")

@@ -20,7 +20,7 @@ from hankweave_protocol.events import CodonWaiting, Event, RollbackCompleted, Se
 from hankweave_protocol.ids import CodonId
 from hankweave_server.features.tracing.environment import CONTENT
 from support.collector import Collector, ReceivedSpan, collecting
-from support.running_server import running_server, state
+from support.running_server import run_headless, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 
 pytestmark = pytest.mark.feature("tracing")
@@ -153,8 +153,7 @@ async def test_a_server_that_is_killed_leaves_a_trace_that_the_next_one_ends(
             await server.ended()
 
         gate.touch()
-        async with running_server(hank, None, execution, "--headless", env=env) as server:
-            assert await server.ended() == 0
+        assert await run_headless(hank, execution, env=env) == 0
 
     first, second, *rest = sorted(collector.named("invoke_workflow hank"), key=lambda s: s.start)
     crashed, completed = collector.named("invoke_agent one")
@@ -174,8 +173,7 @@ async def test_content_is_exported_on_request(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", f"{WORDS} {key}")))
     with collecting() as collector:
         env = {**collector.environment, CONTENT: "true"}
-        async with running_server(hank, None, tmp_path / "e", "--headless", env=env) as server:
-            assert await server.ended() == 0
+        assert await run_headless(hank, tmp_path / "e", env=env) == 0
 
     call = collector.the("execute_tool Write")
     assert WORDS in call.attributes["gen_ai.tool.call.arguments"]
@@ -205,8 +203,7 @@ async def test_a_collector_that_is_down_loses_no_run(tmp_path: Path, how: str) -
             "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={PASSWORD}",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "3600",
         }
-        async with running_server(hank, None, execution, "--headless", env=env) as server:
-            assert await server.ended() == 0
+        assert await run_headless(hank, execution, env=env) == 0
 
     assert state(execution).runs[0].status == "completed"
     files = [path for path in execution.rglob("*") if path.is_file()]

@@ -19,7 +19,6 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.reducer import fold
 from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -54,31 +53,13 @@ async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_pat
     """An undo or redo to a restored rig leads to the rig, not to the codon before."""
     execution = tmp_path / "execution"
     rigged = execution / "agentRoot" / "rigged.txt"
-    async with after_plan(write_hank(tmp_path / "hank", ONE, RIGGED), execution, since_seq=0) as (
-        _,
-        client,
-    ):
+    hank = write_hank(tmp_path / "hank", ONE, RIGGED)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         await journey(client)
         assert rigged.read_text() == "r\n"
         await client.send(CodonNext())
         await idle(client)
         assert rigged.read_text() == "r\na\n"
-
-
-async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path) -> None:
-    """The broken work is restored, and the codon that broke it runs next."""
-    execution = tmp_path / "execution"
-    bad = codon("bad", writes("x.txt", "x"), {"fail": {"message": "no"}})
-    async with served(write_hank(tmp_path / "hank", ONE, bad), execution, since_seq=0) as (
-        _,
-        client,
-    ):
-        await idle(client, "codon-failed")
-        before = tree(execution / "agentRoot")
-        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="start"))
-        await client.send(RollbackUndo())
-        assert tree(execution / "agentRoot") == before
-        assert next_codon(state(execution)) == "bad"
 
 
 # --- authorship of edits --------------------------------------------------------------------------
@@ -111,10 +92,8 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
 async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path, execution: Path) -> None:
     r"""A byte that is not UTF-8 is `\xff` on the wire, in the state and in the journal."""
     path = os.fsencode(execution / "agentRoot") + b"/\xff.txt"
-    async with after_plan(write_hank(tmp_path / "hank", ONE), execution, since_seq=0) as (
-        _,
-        client,
-    ):
+    hank = write_hank(tmp_path / "hank", ONE)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         _write(path, b"mine")
         record = await client.send(CheckpointCreate())
         _write(path, b"mine, again")
@@ -156,10 +135,8 @@ async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Pa
         waits_for(gate),
     )
     file = execution / "agentRoot" / "a.txt"
-    async with served(write_hank(tmp_path / "hank", ONE, work), execution, since_seq=0) as (
-        _,
-        client,
-    ):
+    hank = write_hank(tmp_path / "hank", ONE, work)
+    async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "work")
         first = (await taken(client, "tool")).sha
         middle.touch()

@@ -29,7 +29,7 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.state import FailedCodon
-from support.running_server import appears, journal, running_server, served, state
+from support.running_server import appears, journal, run_headless, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import eventually, limited
 from support.watching import after_plan, idle, started, told
@@ -48,8 +48,7 @@ async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> No
             {"cost": 0.25},
         ),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     thought, words, call = told(execution, AssistantAction)
     assert (thought.action, thought.content) == ("thinking", "let me see")
@@ -99,15 +98,13 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
 async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Path) -> None:
     """A partial last line is cut off and kept beside the journal; its length is reported."""
     hank = write_hank(tmp_path / "hank", codon("one"))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     path = execution / ".hankweave" / "events" / "events.jsonl"
     with path.open("ab") as file:
         file.write(b'{"id": "half')
 
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (repaired,) = told(execution, JournalRepaired)
     assert repaired.bytes == len(b'{"id": "half')
@@ -131,8 +128,7 @@ async def test_what_cannot_be_archived_is_told(tmp_path: Path, execution: Path) 
             archiveOnSuccess=["n*"],
         ),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (partial,) = told(execution, ArchivePartial)
     assert (partial.codon_id, partial.archived_paths) == ("one", ("notes.md",))
@@ -228,8 +224,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path, execution: Path) -
     await eventually(lambda: not (Path("/proc", pid.read_text().strip()).exists()))
 
     gate.touch()
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert isinstance(state(execution).runs[-1].codons[0], FailedCodon)
 

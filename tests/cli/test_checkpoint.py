@@ -13,7 +13,7 @@ import pytest
 from hankweave_protocol.records import CheckpointRecord
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import running_server
+from support.running_server import run_headless
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import after_plan
 
@@ -42,8 +42,7 @@ async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_p
 async def test_without_a_server_one_is_there_for_just_as_long(tmp_path: Path) -> None:
     """With --json the output is the record, as it is on the wire."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     done = await aside("checkpoint", "-e", str(execution), "--json")
     record = msgspec.json.decode(done.stdout, type=CheckpointRecord)

@@ -26,7 +26,15 @@ from hankweave_protocol.events import (
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.errors import ExitCode
 from support.command_line import Done, hankweave
-from support.running_server import command, environment, journal, running_server, served, state
+from support.running_server import (
+    command,
+    environment,
+    journal,
+    run_headless,
+    running_server,
+    served,
+    state,
+)
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import after_plan, started, told, transitions
@@ -159,8 +167,7 @@ async def test_a_plan_that_runs_is_estimated_from_the_one_before(tmp_path: Path)
     assert (found["status"], found["steps"][0]["status"]) == ("interrupted", "interrupted")
     assert found["eta"]["earliest"] is None
     gate.touch()
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     found = await as_json(execution)
     assert (found["status"], found["eta"]) == ("completed", None)
@@ -184,9 +191,7 @@ async def _links_with_a_token_are_private(execution: Path, file: Path) -> None:
 async def test_what_agents_wrote_stays_text(tmp_path: Path, execution: Path) -> None:
     """Names and messages are neither markup nor links, in Markdown and in HTML."""
     steps = ({"write": {"path": f"{NAME}.md", "text": "x"}}, {"fail": {"message": EVIL}})
-    hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(write_hank(tmp_path / "hank", codon("one", *steps)), execution) == 1
 
     file = tmp_path / "report.html"
     await shell("report", execution, "--output", file)
@@ -220,8 +225,7 @@ async def one_done(tmp_path: Path) -> Path:
     """Return an execution of one codon."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     return execution
 

@@ -41,7 +41,6 @@ HANK = (
         {"run": "python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256))*3000)' > bin"},
     ),
 )
-VERBS = ("show", "diff", "replay", "runs")
 
 
 def hankweave(*arguments: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
@@ -329,45 +328,6 @@ def test_a_damaged_journal_is_named_with_its_line(left: Shell) -> None:
     done = left.run("replay", "--seq", "2")
     assert (done.returncode, b"line 6" in done.stderr) == (65, True)
     assert everything(left.execution) == before
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
-    """For a folder that is none the exit code is 66, and nothing is made in it."""
-    words = {"show": ["abcd"], "diff": ["abcd"], "replay": ["abcd"], "runs": []}[verb]
-    done = hankweave(verb, "-e", str(tmp_path), *words)
-    assert done.returncode == 66
-    assert b"no execution" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["show"],
-        ["diff"],
-        ["diff", "a", "b", "c"],
-        ["diff", "abcd", "--patch", "--stat"],
-        ["replay"],
-        ["replay", "abcd", "--seq", "3"],
-        ["replay", "--seq", "-1"],
-        ["replay", "abcd", "--tree", "--state"],
-        ["runs", "x"],
-    ],
-)
-def test_wrong_usage_exits_2(words: list[str]) -> None:
-    """Stdout is empty, and stderr says what is right."""
-    done = hankweave(*words)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"Error" in done.stderr
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_is_there(verb: str) -> None:
-    """--help prints the usage, with paths behind `--` where they are accepted."""
-    done = hankweave(verb, "--help")
-    assert done.returncode == 0
-    assert (b"[-- PATH...]" in done.stdout) == (verb in ("diff", "replay"))
 
 
 async def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -305,6 +305,8 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
             (("preview", "--undo"), "NOTHING_TO_UNDO"),
             (("preview", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
             (("preview", "--codon", "nobody"), "UNKNOWN_CODON"),
+            (("rollback", "--to", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
+            (("rollback", "--codon", "nobody"), "UNKNOWN_CODON"),
             (("rollback", "--path", "nowhere.txt"), "INVALID_PATH"),
             (("rollback", "--path", "../outside"), "INVALID_PATH"),
             (("preview", "--path", ".git/config"), "INVALID_PATH"),
@@ -313,45 +315,8 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
             assert (refused.returncode, refused.stdout) == (1, ""), words
             assert f"({code})" in refused.stderr
             assert "hint: " in refused.stderr
+            assert words[0] != "rollback" or (
+                f"execution {shell.execution}\nhankweave: " in refused.stderr
+            )
 
         assert tree(shell.root) == WHOLE
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["rollback", "--stop", "--pause"],
-        ["rollback", "--path", ""],
-        ["rollback", "--restart", "--path", "a.txt"],
-        ["rollback", "--type", "end"],
-        ["undo", "--stop", "--pause"],
-        ["undo", "abcd"],
-        ["redo", "--path", "a.txt"],
-        ["preview", "--undo", "--redo"],
-        ["preview", "abcd", "--undo"],
-        ["preview", "--redo", "--path", "a.txt"],
-        ["preview", "abcd", "--codon", "one"],
-        ["preview", "--stop"],
-    ],
-)
-def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
-    """Exclusive options, or options that this command lacks, leave stdout empty."""
-    done = hankweave(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Error" in done.stderr
-
-
-@pytest.mark.parametrize("verb", ["rollback", "undo", "redo", "preview"])
-def test_where_there_is_no_execution_none_is_made(tmp_path: Path, verb: str) -> None:
-    """The exit code is 66 with how to start one; an ephemeral server needs an execution."""
-    done = hankweave(verb, "-e", str(tmp_path), *agreed(verb))
-    assert (done.returncode, done.stdout) == (66, "")
-    assert "hankweave run" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("verb", ["undo", "redo", "preview"])
-def test_help_is_there(verb: str) -> None:
-    """--help prints the usage and exits with 0."""
-    done = hankweave(verb, "--help")
-    assert (done.returncode, done.stdout.startswith("Usage: hankweave")) == (0, True)

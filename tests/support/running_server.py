@@ -163,6 +163,14 @@ async def served(
         yield server, client
 
 
+async def run_headless(
+    hank: Path | None, execution: Path, *options: str, env: dict[str, str] | None = None
+) -> int:
+    """Run a plan to its end without a client, and return the exit code."""
+    async with running_server(hank, None, execution, "--headless", *options, env=env) as server:
+        return await server.ended()
+
+
 async def _end(process: anyio.abc.Process) -> None:
     if IS_MEASURED and process.returncode is None:
         process.send_signal(signal.SIGUSR2)

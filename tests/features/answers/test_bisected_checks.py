@@ -11,7 +11,7 @@ from hankweave_protocol.commands import BisectStop, CodonSkip
 from hankweave_protocol.events import BisectEnded, BisectStarted, CodonRetrying
 from hankweave_protocol.state import FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
-from support.running_server import running_server, served, state, tree
+from support.running_server import run_headless, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, told
 
@@ -32,8 +32,7 @@ async def test_the_reason_of_a_failed_check_names_the_call_that_broke_it(tmp_pat
     plain = write_hank(tmp_path / "plain", codon("one", *STEPS, checks=[{"run": HAS_THREE}]))
     executions = tmp_path / "execution", tmp_path / "without"
     for source, execution in zip((hank, plain), executions, strict=True):
-        async with running_server(source, None, execution, "--headless") as server:
-            assert await server.ended() == 1
+        assert await run_headless(source, execution) == 1
 
     execution, without = executions
     (failed,) = state(execution).runs[0].codons
@@ -63,8 +62,7 @@ async def test_a_retry_waits_for_the_search_and_each_attempt_is_searched_by_itse
     """The policy of the codon counts afterwards; what an earlier attempt did is no candidate."""
     policy = {"onFailure": "retry", "retryConfig": {"maxAttempts": 2, "delayMs": 1}}
     hank = write_hank(tmp_path / "hank", codon("one", *STEPS, checks=broken(HAS_THREE), **policy))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     first, second = told(execution, BisectEnded)
     assert len(told(execution, CodonRetrying)) == 1
@@ -82,8 +80,7 @@ async def test_a_search_that_takes_too_long_ends_without_a_result(tmp_path: Path
         codon("one", *STEPS, checks=broken("sleep 600", timeoutSeconds=0.5)),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)

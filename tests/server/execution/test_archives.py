@@ -32,7 +32,15 @@ from hankweave_protocol.records import ArchiveManifest
 from support.git_facts import GitWitness
 from support.invariants import Told, violations
 from support.nth_call import Strike, why_not
-from support.running_server import command, environment, journal, running_server, state, tree
+from support.running_server import (
+    command,
+    environment,
+    journal,
+    run_headless,
+    running_server,
+    state,
+    tree,
+)
 from support.scripted_hank import codon, write_hank, writes
 from support.struck import process_of, session
 from support.watching import after_plan, idle, told
@@ -47,8 +55,7 @@ def manifest(execution: Path) -> ArchiveManifest:
 
 
 async def run_whole(hank: Path, execution: Path) -> None:
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0, server.output
+    assert await run_headless(hank, execution) == 0
 
 
 def three_codons(folder: Path, **fields: Any) -> Path:
@@ -158,8 +165,7 @@ async def test_only_success_archives(tmp_path: Path, execution: Path) -> None:
     """A failed codon leaves its files in place for inspection."""
     fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
     hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     assert (execution / "agentRoot" / "notes").is_dir()
     assert told(execution, ArchiveCompleted) == []

@@ -20,7 +20,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.invariants import Told, violations
-from support.running_server import running_server, served, state
+from support.running_server import run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import idle, told
@@ -58,8 +58,7 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
         codon("two") | fails_until(3, tmp_path / "count", spoil) | retries(),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (run,) = state(execution).runs
     assert [type(each) for each in run.codons[1:]] == [FailedCodon, FailedCodon, CompletedCodon]
@@ -81,8 +80,7 @@ async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path, execution: P
         | fails_until(2, tmp_path / "count", "echo spoilt >> rig.txt")
         | retries(),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert len(told(execution, RigSetupCompleted)) == 1
     assert (execution / "agentRoot" / "rig.txt").read_text().count("spoilt") == 1
@@ -116,8 +114,7 @@ async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path)
         tmp_path / "hank", codon("one", {"fail": {"message": "Invalid API key"}}, **retries())
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     assert len(told(execution, CodonCompletedEvent)) == 1
     assert state(execution).runs[0].status == "failed"
@@ -128,8 +125,7 @@ async def test_attempts_come_to_an_end(tmp_path: Path, execution: Path) -> None:
     hank = write_hank(
         tmp_path / "hank", codon("one") | fails_until(9, tmp_path / "count") | retries()
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (run,) = state(execution).runs
     assert run.status == "failed"
@@ -187,8 +183,7 @@ async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_
         await client.until(CodonRetrying, timeout=LIMIT)
         assert await server.stop() == 0
 
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert (execution / "agentRoot" / "tries.txt").read_text() == "2\n"
     assert state(execution).runs[0].codons[-1].attempt == 2

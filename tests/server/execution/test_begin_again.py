@@ -14,7 +14,7 @@ from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.execution_thread import next_codon, thread
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, served, state
+from support.running_server import appears, journal, run_headless, running_server, served, state
 from support.scripted_hank import codon, write_hank
 
 SAYS = {"say": "from before"}
@@ -30,8 +30,7 @@ def hank_in(folder: Path) -> Path:
 
 
 async def ran(hank: Path, execution: Path, *flags: str) -> int:
-    async with running_server(hank, None, execution, "--headless", *flags) as server:
-        return await server.ended()
+    return await run_headless(hank, execution, *flags)
 
 
 def refused(hank: Path, execution: Path, *flags: str) -> Done:

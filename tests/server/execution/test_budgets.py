@@ -14,7 +14,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import BudgetExceeded, CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import running_server, state
+from support.running_server import run_headless, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import told
 
@@ -45,8 +45,7 @@ async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> N
         codon("two"),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     one, two = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)
@@ -63,8 +62,7 @@ async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path, execution:
         codon("one", budget={"maxContextTokens": 1000, "onExceeded": "fail"}, onFailure="retry")
         | speaks(BEGINS, turn(1, 900, 200)),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)
@@ -83,8 +81,7 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path, execution: P
             budget={"maxTimeSeconds": 2.5},
         ),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (done,) = state(execution).runs[0].codons
     assert isinstance(done, CompletedCodon)
@@ -106,8 +103,7 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
         codon("three", writes("c.txt", "c"), continuationMode="continue-previous"),
         overrides={"budget": {"maxDollars": 1.5}},
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     [run] = state(execution).runs
     assert run.status == "completed"
@@ -140,8 +136,7 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
         overrides={"budget": {"maxDollars": 1.5, "onExceeded": "fail"}},
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     _, two = state(execution).runs[0].codons
     assert isinstance(two, FailedCodon)
@@ -162,8 +157,7 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path, execution: Path) -> Non
         ],
     }
     hank = write_hank(tmp_path / "hank", codon("begin"), loop, codon("report"))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     codons = state(execution).runs[0].codons
     assert codons[-1].codon_id == "report"
@@ -180,8 +174,7 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path, execut
         codon("two"),
         overrides={"budget": {"maxDollars": 100}},
     )
-    async with running_server(hank, None, execution, "--headless", "--max-cost", "1") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution, "--max-cost", "1") == 0
 
     two = state(execution).runs[0].codons[1]
     assert isinstance(two, CompletedCodon)
@@ -205,8 +198,7 @@ async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
         codon("one", budget={"maxDollars": 0.5}) | speaks(BEGINS, result, then="exit 1"),
         codon("two"),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     one, two = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)

@@ -9,7 +9,7 @@ import anyio
 
 from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, StateRecovered
 from hankweave_server.errors import ExitCode
-from support.running_server import command, environment, running_server
+from support.running_server import command, environment, run_headless
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -17,8 +17,7 @@ DEAR = ({"say": "One."}, {"cost": 0.4})
 
 
 async def run_to_its_end(hank: Path, execution: Path, *options: str) -> int:
-    async with running_server(hank, None, execution, "--headless", *options) as server:
-        return await server.ended()
+    return await run_headless(hank, execution, *options)
 
 
 async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path, execution: Path) -> None:

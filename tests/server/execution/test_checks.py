@@ -17,7 +17,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.events import CheckCompleted, CodonRetrying
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, served, state
+from support.running_server import appears, run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle, told
 
@@ -35,8 +35,7 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path, execut
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), checks=wrong), codon("two")
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)
@@ -58,8 +57,7 @@ async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_pa
         codon("one", writes("a.txt", "a"), checks=checks("grep -q a a.txt && echo ok > seen.txt")),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (done,) = state(execution).runs[0].codons
     assert isinstance(done, CompletedCodon)
@@ -74,8 +72,7 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
     policy = {"onFailure": "retry", "retryConfig": {"delayMs": 0}}
     hank = write_hank(tmp_path / "hank", codon("one", step, checks=checks(once), **policy))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [each.failure_reason.type for each in told(execution, CodonRetrying)] == ["check-failed"]
     assert [codon.attempt for codon in state(execution).runs[0].codons] == [1, 2]
@@ -89,8 +86,7 @@ async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path, execution: Pat
         codon("one", checks=checks("false"), onFailure="ignore"),
         codon("two", checks=checks("false", allowFailure=True)),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     one, two = state(execution).runs[0].codons
     assert isinstance(one, FailedCodon)
@@ -104,8 +100,7 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
     slow = checks(line, timeoutSeconds=0.5)
     hank = write_hank(tmp_path / "hank", codon("one", checks=slow))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (late,) = told(execution, CheckCompleted)
     assert (late.passed, late.exit_code) == (False, None)
@@ -158,8 +153,7 @@ async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path, execution: Pat
     Architect parses the field and never uses it (A4, timeout).
     """
     hank = write_hank(tmp_path / "hank", codon("one", {"wait": 600}, timeoutSeconds=0.5))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)

@@ -27,7 +27,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
-from support.running_server import appears, running_server, served, state
+from support.running_server import appears, run_headless, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import after_plan, idle, refused, started, told
@@ -50,8 +50,7 @@ async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Pat
     rig = [runs("echo first >> rig.txt"), runs("echo broken >&2; exit 3"), runs("echo never")]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     failed = state(execution).runs[0].codons[-1]
     assert isinstance(failed, FailedCodon)
@@ -71,8 +70,7 @@ async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> 
     rig = [runs("exit 3", allowFailure=True), runs("echo second > rig.txt")]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert [fault.ignored for fault in told(execution, RigSetupFailed)] == [True]
     assert len(told(execution, RigSetupCompleted)) == 1
@@ -152,8 +150,7 @@ async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_pat
         codon("two", continuationMode="continue-previous"),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     failed = state(execution).runs[0].codons[-1]
     assert isinstance(failed, FailedCodon)
@@ -172,8 +169,7 @@ async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path, execu
         codon("one", {"fail": {"message": "no", "exitCode": 4}}, onFailure="ignore"),
         codon("two", writes("b.txt", "b")),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     one, two = told(execution, CodonCompletedEvent)
     assert (one.success, one.failure_ignored, one.exit_status.code) == (False, True, 4)

@@ -14,7 +14,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
-from support.running_server import running_server, state
+from support.running_server import run_headless, state
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -40,8 +40,7 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path, execution:
             maxExtensions=2,
         ),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     done = state(execution).runs[0].codons[0]
     assert isinstance(done, CompletedCodon)
@@ -64,8 +63,7 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
         codon("two"),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     done = state(execution).runs[0].codons[0]
     assert isinstance(done, CompletedCodon)
@@ -77,8 +75,7 @@ async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -
     """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     failed = state(execution).runs[0].codons[0]
     assert isinstance(failed, FailedCodon)
@@ -92,8 +89,7 @@ async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path, executi
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), exhaustWithPrompt=script({"fail": {"message": "no"}})),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     failed = state(execution).runs[0].codons[0]
     assert isinstance(failed, FailedCodon)
@@ -128,8 +124,7 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
     hank = write_hank(tmp_path / "hank", codon("begin") | talks, loop, codon("report"))
     execution = tmp_path / "execution"
     for _ in range(2):
-        async with running_server(hank, None, execution, "--headless") as server:
-            assert await server.ended() == 0
+        assert await run_headless(hank, execution) == 0
 
     names = [each.codon_id for each in state(execution).runs[0].codons]
     assert names == ["begin", "look#0", "note#0", "look#1", "note#1", "look#2", "report"]

@@ -9,7 +9,7 @@ import pytest
 from hankweave_protocol.events import FileNode, FiletreeUpdated, FileUpdated
 from hankweave_server.worktree.stat_index import StatIndex
 from hankweave_server.worktree.tree_outline import Branch, outline
-from support.running_server import running_server
+from support.running_server import run_headless
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told
 
@@ -58,8 +58,7 @@ async def test_clients_are_told_how_the_files_lie(tmp_path: Path, execution: Pat
         codon("one", writes("a.txt", "a"), {"run": "mkdir -p deep/er; echo b > deep/er/b.txt"}),
         codon("two", {"append": {"path": "a.txt", "text": "more"}}),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     trees = told(execution, FiletreeUpdated)
     assert [node.path for node in _flat(trees[-1].tree)] == [

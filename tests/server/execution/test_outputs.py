@@ -10,7 +10,7 @@ import pytest
 from hankweave_protocol.events import CodonCompletedEvent, ErrorEvent, RigOutput
 from hankweave_protocol.transitions import CheckpointCreated
 from support.invariants import Told, violations
-from support.running_server import running_server, state, tree
+from support.running_server import run_headless, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import told, transitions
 
@@ -28,8 +28,7 @@ def hands_out(*patterns: str, before: tuple[str, ...] = (), **fields: Any) -> di
 
 
 async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int:
-    async with running_server(hank, None, execution, "--headless", *options, env=env) as server:
-        return await server.ended()
+    return await run_headless(hank, execution, *options, env=env)
 
 
 @pytest.mark.story("`--output` gets the files that a hank names as its results.")

@@ -25,7 +25,15 @@ from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
-from support.running_server import appears, journal, running_server, served, state, tree
+from support.running_server import (
+    appears,
+    journal,
+    run_headless,
+    running_server,
+    served,
+    state,
+    tree,
+)
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import after_plan, idle, refused, started, told
 
@@ -33,8 +41,7 @@ TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")
 
 
 async def run_to_its_end(hank: Path, execution: Path, *options: str, code: int = 0) -> None:
-    async with running_server(hank, None, execution, "--headless", *options) as server:
-        assert await server.ended() == code, server.output
+    assert await run_headless(hank, execution, *options) == code
 
 
 def on_thread(execution: Path) -> list[str]:

@@ -641,7 +641,8 @@ async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path)
     """The preview offers to rewind it; there is nothing to say where that is chosen, where only
     files move, and where no agent has said anything."""
     execution = tmp_path / "execution"
-    async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with after_plan(hank, execution) as (_, client):
 
         async def kinds(**fields: Any) -> list[str]:
             target = {"codon_id": CodonId("one"), "checkpoint_type": "end"} | fields

@@ -9,7 +9,7 @@ import pytest
 from hankweave_protocol.events import ServerReady
 from hankweave_server.domain.execution_thread import next_codon, thread
 from support.command_line import hankweave
-from support.running_server import journal, running_server, state
+from support.running_server import journal, run_headless, state
 from support.scripted_hank import codon, write_hank
 
 
@@ -21,8 +21,7 @@ def hank_in(folder: Path) -> Path:
 
 
 async def ran(hank: Path, execution: Path, *flags: str) -> int:
-    async with running_server(hank, None, execution, "--headless", *flags) as server:
-        return await server.ended()
+    return await run_headless(hank, execution, *flags)
 
 
 def log(execution: Path) -> list[str]:

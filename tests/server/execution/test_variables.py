@@ -10,9 +10,9 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
-from support.running_server import running_server, served, state
+from support.running_server import run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, listed, told
+from support.watching import after_plan, idle, listed, told
 
 
 def says(text: str) -> dict[str, Any]:
@@ -27,8 +27,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path, execu
         codon("two", writes("a.txt", "{{greeting}} {{ answer }} {{unknown}} {{greeting}}")),
         variables={"greeting": "hello"},
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     text = (execution / "agentRoot" / "a.txt").read_text()
     assert text == "hello forty-two {{unknown}} hello"
@@ -46,8 +45,7 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path)
         variables={"outer": "{{inner}}", "inner": "told"},
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert (execution / "agentRoot" / "a.txt").read_text() == "{{inner}}"
 
@@ -63,8 +61,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
         codon("publish", writes("b.txt", "b"), condition="{{review}} == 'good'"),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     _, repair, publish = state(execution).runs[0].codons
     assert isinstance(repair, SkippedCodon)
@@ -84,15 +81,13 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path, execution: Path) ->
         codon("one", says("yes"), outputVar="answer"),
         codon("two", writes("two.txt", "{{answer}}"), condition="defined(answer)"),
     )
-    async with served(hank, execution, since_seq=0) as (server, client):
-        await idle(client, "all-codons-completed")
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         raw = json.loads(hank.read_text())
         raw["hank"][1]["condition"] = "false"
         await client.send(RollbackToCodon(codon_id=CodonId("zero"), checkpoint_type="end"))
 
     hank.write_text(json.dumps(raw))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     one, two = state(execution).runs[0].codons
     assert isinstance(one, SkippedCodon)
@@ -107,14 +102,12 @@ async def test_an_answer_survives_the_server(tmp_path: Path, execution: Path) ->
         codon("one", says("kept"), outputVar="answer"),
         codon("two", {"fail": {"message": "no"}}),
     )
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution) == 1
 
     raw = json.loads(hank.read_text())
     raw["hank"][1] = codon("two", writes("a.txt", "{{answer}}"))
     hank.write_text(json.dumps(raw))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     assert (execution / "agentRoot" / "a.txt").read_text() == "kept"
 
@@ -124,8 +117,7 @@ async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path, executi
     prints = "echo one; echo two; yes long | head -n 20000"
     plain = {"agent": {"type": "command", "command": ["sh", "-c", prints]}, "promptText": "-"}
     hank = write_hank(tmp_path / "hank", codon("one", outputVar="answer") | plain)
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (done,) = state(execution).runs[0].codons
     assert isinstance(done, CompletedCodon)

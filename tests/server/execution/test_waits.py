@@ -28,7 +28,7 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon, FailedCodon, RunningCodon, SkippedCodon
 from support.invariants import Told, violations
 from support.moved_clocks import moved_clocks
-from support.running_server import journal, running_server, served, state
+from support.running_server import journal, run_headless, running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import idle, told
@@ -56,8 +56,7 @@ async def test_the_same_conversation_continues_when_the_limit_ends(tmp_path: Pat
         codon("two", writes("c.txt", "c")),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     (begun,) = told(execution, CodonWaiting)
     (resumed,) = told(execution, CodonResumed)
@@ -106,10 +105,7 @@ async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     edited = execution / "agentRoot" / "a.txt"
     edited.write_text("a person's")
     clocks.move(wall=4 * 3600)
-    async with running_server(
-        hank, None, execution, "--headless", env=clocks.environment
-    ) as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution, env=clocks.environment) == 0
 
     (run,) = state(execution).runs
     (one,) = run.codons
@@ -172,9 +168,7 @@ async def test_a_command_cancels_a_wait(tmp_path: Path, command: Any, left: type
 async def test_a_second_limit_is_another_wait(tmp_path: Path, execution: Path) -> None:
     """Waits are counted while the model does not answer in between; none is a failed attempt."""
     steps = (limit(**SOON), limit(**SOON), writes("a.txt", "a"), limit(**SOON))
-    hank = write_hank(tmp_path / "hank", codon("one", *steps))
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(write_hank(tmp_path / "hank", codon("one", *steps)), execution) == 0
 
     assert [each.number for each in told(execution, CodonWaiting)] == [1, 2, 1]
     assert [each.attempt for each in state(execution).runs[0].codons] == [1]
@@ -190,8 +184,7 @@ async def test_a_limit_beyond_max_wait_is_a_failure(
     """The codon fails as it would without waits, and its policy applies."""
     failing = codon("one", limit(**HOURS), onFailure="retry", retryConfig={"delayMs": 1})
     hank = write_hank(tmp_path / "hank", failing)
-    async with running_server(hank, None, execution, "--headless", "--max-wait", longest) as server:
-        assert await server.ended() == 1
+    assert await run_headless(hank, execution, "--max-wait", longest) == 1
 
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)
@@ -209,8 +202,7 @@ async def test_a_wait_counts_against_no_budget(tmp_path: Path, execution: Path) 
         codon("one", limit(resetsIn=3), budget={"maxTimeSeconds": 2}, timeoutSeconds=2),
         codon("two", writes("a.txt", "a")),
     )
-    async with running_server(hank, None, execution, "--headless", "--max-time", "2.5") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution, "--max-time", "2.5") == 0
 
     one, two = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)
@@ -232,8 +224,7 @@ async def test_another_model_takes_over_while_the_limit_lasts(tmp_path: Path) ->
         codon("two", limit(**SOON), model, **others, fallbackAfter=60),
     )
     execution = tmp_path / "execution"
-    async with running_server(hank, None, execution, "--headless") as server:
-        assert await server.ended() == 0
+    assert await run_headless(hank, execution) == 0
 
     models = (execution / "agentRoot" / "models.txt").read_text().split()
     assert models == ["scripted", "second", "third", "scripted"]
