@@ -75,7 +75,7 @@ class Link:
             socket = await _connect(address)
             is_agent = address.socket is not None
             try:
-                return await cls._greet(
+                return await cls._handshake(
                     socket, mode, since_seq, name, progress=progress, is_agent=is_agent
                 )
             except Refused as fault:
@@ -88,7 +88,7 @@ class Link:
         raise TimeoutError(f"{address.url} did not answer within {OPEN_SECONDS:g} seconds.")
 
     @classmethod
-    async def _greet(
+    async def _handshake(
         cls,
         socket: ClientConnection,
         mode: Mode,

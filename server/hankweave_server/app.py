@@ -303,7 +303,7 @@ class App:
             last_seq=lambda: self._opened.ledger.last_seq,
             ready=self.ready,
             snapshot=self.runner.snapshot,
-            greeted=self._greeted,
+            initial_events=self._initial_events,
             health=self._health,
             metrics=self._metrics,
             report=self.bulletin.report,
@@ -311,7 +311,7 @@ class App:
             clients_changed=self.exit_policy.look_again,
         )
 
-    def _greeted(self, caller: Caller) -> Iterable[EventData]:
+    def _initial_events(self, caller: Caller) -> Iterable[EventData]:
         """Let the plan begin; tell a client of Hankweave if it will not begin by itself."""
         self.first_client.set()
         begins = self._opened.settings.autostart and self.ctx.has_hank
@@ -545,7 +545,7 @@ class ExitPolicy:
     async def wait(self, ctx: ExecutionContext, runner: Runner) -> Outcome:
         """Wait until the plan has ended and no client has needed the server for a while."""
         end = math.inf
-        with ctx.ledger.subscribe(self._heed):
+        with ctx.ledger.subscribe(self._handle):
             while True:
                 if not (_has_ended(ctx, runner) and self.applies()):
                     end = math.inf
@@ -558,7 +558,7 @@ class ExitPolicy:
                 with anyio.move_on_after(end - anyio.current_time()):
                     await self._changed.wait()
 
-    def _heed(self, published: Published) -> None:
+    def _handle(self, published: Published) -> None:
         if isinstance(published.event.data, StateTransition):
             self.look_again()
 

@@ -49,11 +49,11 @@ async def theirs(server: RunningServer, **hello: Any) -> AsyncIterator[ClientCon
     address = discover(server.execution)
     url = f"{address.url}?token={address.token}"
     async with connect_socket(url, proxy=None, max_size=None) as socket:
-        await greet(socket, **hello)
+        await handshake(socket, **hello)
         yield socket
 
 
-async def greet(socket: ClientConnection, **hello: Any) -> None:
+async def handshake(socket: ClientConnection, **hello: Any) -> None:
     data = {"mode": "readandwrite", **hello}
     await socket.send(json.dumps({"type": "handshake", "data": data}))
 
@@ -113,7 +113,7 @@ async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
                     "server.idle",
                 ]
                 assert events[-1]["data"]["reason"] == "startup"
-                await greet(socket)
+                await handshake(socket)
 
 
 @pytest.mark.alone

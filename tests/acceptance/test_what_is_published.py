@@ -89,7 +89,7 @@ async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path, executi
         async with connect_websocket(address.url, proxy=None, max_size=None) as socket:
             with limited():
                 talk = Talk(socket)
-                await greet(talk, socket, address.token)
+                await handshake(talk, socket, address.token)
                 await talk.until("server.idle", reason="all-codons-completed")
                 await look(talk)
                 look_at_files(execution / ".hankweave")
@@ -102,7 +102,7 @@ async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path, executi
         validator("AnyEvent").validate(json.loads(line))
 
 
-async def greet(talk: Talk, socket: ClientConnection, token: str | None) -> None:
+async def handshake(talk: Talk, socket: ClientConnection, token: str | None) -> None:
     hello = {"mode": "readandwrite", "protocolVersion": 1, "sinceSeq": 0, "token": token}
     frame = {"type": "handshake", "data": hello | {"sendPreviousEvents": True}}
     validator("Handshake").validate(frame)

@@ -62,7 +62,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
         async with server.client() as client:
             address = discover(server.execution)
             url = f"{address.url}?token={address.token}"
-            await crowd.obey(Join(GROUP, url, CLIENTS, greets=True))
+            await crowd.execute(Join(GROUP, url, CLIENTS, greets=True))
             before = server.journal.stat().st_size
             await client.send(CodonNext())
 
@@ -71,7 +71,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
         with anyio.fail_after(DEADLINE):
             await watch.until_idle()
 
-        await crowd.obey(Await(GROUP, _on_the_wire(server.journal, before)))
+        await crowd.execute(Await(GROUP, _on_the_wire(server.journal, before)))
         seconds, busy = perf_counter() - began, server.processor_seconds() - busy
 
     name = f"{count:,} lines to {CLIENTS} clients"

@@ -12,7 +12,7 @@ from bench.rounds import Variant, medians
 from bench.scale import Scale
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.process import peers
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.confinement.policy import Facts, Fence, Level, workspace_policy
 from hankweave_server.confinement.probe import prepare_ports, try_level
 
@@ -61,11 +61,11 @@ def _fence(folder: Path, level: Level, ports: tuple[int, ...]) -> Fence:
 async def _start(folder: Path, fence: Fence | None) -> float:
     tree = folder / "agentRoot"
     tree.mkdir(exist_ok=True)
-    errands = Errands(RunId("run"), CodonId("codon"), folder / "processes", fence)
+    subprocess_tasks = SubprocessTasks(RunId("run"), CodonId("codon"), folder / "processes", fence)
     began = perf_counter()
-    async with errands.start(["echo"], tree, {"PATH": os.environ["PATH"]}) as errand:
-        await anext(errand.stdout.chunks())
+    async with subprocess_tasks.start(["echo"], tree, {"PATH": os.environ["PATH"]}) as child:
+        await anext(child.stdout.chunks())
         seconds = perf_counter() - began
-        await errand.ended()
+        await child.ended()
 
     return 1000 * seconds

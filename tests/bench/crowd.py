@@ -77,7 +77,7 @@ class Crowd:
         self._groups: dict[str, list[CountingConnection]] = {}
         self._opening = asyncio.Semaphore(AT_ONCE)
 
-    async def obey(self, order: Order) -> None:
+    async def execute(self, order: Order) -> None:
         match order:
             case Join():
                 opened = [self._open(order) for _ in range(order.clients)]
@@ -122,7 +122,7 @@ async def main() -> None:
     )
     decode = msgspec.json.Decoder(Order).decode
     async for line in lines:
-        await crowd.obey(decode(line))
+        await crowd.execute(decode(line))
         print("done", flush=True)
 
 

@@ -85,7 +85,7 @@ class Crowd:
     process: anyio.abc.Process
     answers: BufferedByteReceiveStream
 
-    async def obey(self, order: Order) -> None:
+    async def execute(self, order: Order) -> None:
         assert self.process.stdin is not None
         await self.process.stdin.send(msgspec.json.encode(order) + b"\n")
         with anyio.fail_after(DEADLINE):
@@ -123,7 +123,7 @@ class _Publisher:
     _sent: int = field(default=0)
 
     async def admit(self, crowd: Crowd, clients: int) -> None:
-        await crowd.obey(Join(self.name, self.url, clients, self.greets))
+        await crowd.execute(Join(self.name, self.url, clients, self.greets))
         self._clients = clients
         with anyio.fail_after(DEADLINE):
             while self.live() < clients:
@@ -134,7 +134,7 @@ class _Publisher:
         began = perf_counter()
         for first in range(0, events, BURST):
             await self._burst(min(BURST, events - first))
-            await crowd.obey(Await(self.name, self._sent * FRAME_ON_THE_WIRE))
+            await crowd.execute(Await(self.name, self._sent * FRAME_ON_THE_WIRE))
 
         seconds = perf_counter() - began
         # The pending writes of the traffic log must not slow the next server.
@@ -228,7 +228,7 @@ def _no_api() -> ServerApi:
         last_seq=lambda: 0,
         ready=lambda: ready,
         snapshot=lambda: snapshot,
-        greeted=lambda caller: (),
+        initial_events=lambda caller: (),
         health=lambda: HealthAnswer(alive=True, ready=True),
         metrics=lambda: b"",
     )

@@ -16,14 +16,14 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 
 from hankweave_client.errors import NotRunning
 from hankweave_server.features.mcp.daemon import DaemonProxy
-from hankweave_server.features.mcp.server import Door, Tools
+from hankweave_server.features.mcp.server import Tools, ToolServer
 
 pytestmark = pytest.mark.feature("mcp")
 
 WIRE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md"
 
 
-def door() -> Door:
+def server() -> ToolServer:
     """Return a server of tools whose calls reach nothing."""
 
     @asynccontextmanager
@@ -31,12 +31,12 @@ def door() -> Door:
         raise NotRunning("No server runs.")
         yield
 
-    return Door(DaemonProxy(connect, codon="one"))
+    return ToolServer(DaemonProxy(connect, codon="one"))
 
 
 async def refused(name: str, **arguments: Any) -> str:
     with pytest.raises(ToolError) as raised:
-        await door().call_tool(name, arguments)
+        await server().call_tool(name, arguments)
 
     return str(raised.value)
 
@@ -85,7 +85,7 @@ async def test_a_fault_of_ours_has_its_code(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Tools, "checkpoint_create", checkpoint_create)
     with pytest.raises(UnexpectedToolError, match="INTERNAL_ERROR: ") as raised:
-        await door().call_tool("checkpoint_create", {})
+        await server().call_tool("checkpoint_create", {})
 
     assert "a detail" not in str(raised.value)
 
@@ -116,7 +116,7 @@ def _default(field: Mapping[str, Any]) -> str:
 
 def test_the_documented_arguments_are_those_of_the_tools() -> None:
     """The table of docs/reference/wire.md says which are required, their bounds and defaults."""
-    listed = {tool.name: tool for tool in anyio.run(super(Door, door()).list_tools)}
+    listed = {tool.name: tool for tool in anyio.run(super(ToolServer, server()).list_tools)}
     rows = [
         [cell.strip() for cell in line.strip("| ").split("|")]
         for line in WIRE.read_text().splitlines()
@@ -126,5 +126,5 @@ def test_the_documented_arguments_are_those_of_the_tools() -> None:
 
 
 async def test_the_schemas_allow_no_other_arguments() -> None:
-    for tool in await door().list_tools():
+    for tool in await server().list_tools():
         assert tool.input_schema["additionalProperties"] is False

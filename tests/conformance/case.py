@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from support.checkpointing import Door, Made, Restored, shown, witness
+from support.checkpointing import Made, Restored, StoreAccess, shown, witness
 from support.work_tree import Picture, Step
 
 
@@ -34,23 +34,23 @@ class Case:
     """True if only root can create the hazard."""
 
 
-async def assert_restores(case: Case, door: Door) -> None:
+async def assert_restores(case: Case, store: StoreAccess) -> None:
     """Arrange, checkpoint, disturb, roll back, and compare every path."""
-    tree = door.tree
+    tree = store.tree
     tree.apply(*case.arrange)
     then = tree.picture()
-    made = await door.checkpoint()
+    made = await store.checkpoint()
     tree.apply(*case.disturb)
     before, outside = tree.picture(), tree.picture_outside()
 
-    restored = await door.rollback(made.sha)
+    restored = await store.rollback(made.sha)
 
     after = tree.picture()
     assert_same("the tree", values(after), expected(case, then, before))
     assert_same("what was rewritten needlessly", rewritten(before, after), [])
     assert_same("what lies outside", tree.picture_outside(), outside)
     _judge_the_reports(case, made, restored, before, after)
-    _judge_the_repository(case, door, made, then)
+    _judge_the_repository(case, store, made, then)
 
 
 def assert_same(what: str, is_: object, should_be: object) -> None:
@@ -122,9 +122,9 @@ def _storable(picture: Picture, path: bytes) -> tuple[str, int, bytes] | None:
     return seen.value if seen is not None and seen.is_storable else None
 
 
-def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> None:
+def _judge_the_repository(case: Case, store: StoreAccess, made: Made, then: Picture) -> None:
     """Assert that git finds no fault, and that the commit contains exactly the captured paths."""
-    git = witness(door.layout)
+    git = witness(store.layout)
     git.assert_sound()
     untracked = encoded(case.untracked)
     names = git.run("ls-tree", "-r", "-z", "--name-only", made.sha).split("\0")[:-1]

@@ -11,7 +11,7 @@ import pytest
 
 from conformance import cases
 from conformance.case import Case, assert_restores
-from support.checkpointing import EngineDoor, ServerDoor
+from support.checkpointing import EngineAccess, ServerAccess
 from support.privileges import programs_can_be_ordinary
 
 ALL = [(case, cases.EVERYTHING) for case in cases.OF_EVERYTHING] + [
@@ -25,12 +25,12 @@ of_some = pytest.mark.parametrize("case", cases.OF_SOME, ids=lambda case: case.c
 async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_path: Path) -> None:
     """A rollback restores exactly the checkpoint's tree and leaves uncaptured paths alone."""
     _skip_what_cannot_be_made(case)
-    door = EngineDoor(tmp_path / "place" / "execution", patterns)
-    await door.begin()
+    store = EngineAccess(tmp_path / "place" / "execution", patterns)
+    await store.begin()
     try:
-        await assert_restores(case, door)
+        await assert_restores(case, store)
     finally:
-        await door.end()
+        await store.end()
 
 
 @of_everything
@@ -42,18 +42,20 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
         "names_that_are_no_utf8",
     ),
 )
-async def test_the_server_restores(case: Case, server_of_everything: ServerDoor) -> None:
+async def test_the_server_restores(case: Case, server_of_everything: ServerAccess) -> None:
     """The same holds over WebSocket, in a work tree that all earlier cases have used."""
     await _assert_restores_on(server_of_everything, case)
 
 
 @of_some
-async def test_the_server_restores_what_is_tracked(case: Case, server_of_some: ServerDoor) -> None:
+async def test_the_server_restores_what_is_tracked(
+    case: Case, server_of_some: ServerAccess
+) -> None:
     """The same holds over WebSocket where a hank tracks only some files."""
     await _assert_restores_on(server_of_some, case)
 
 
-async def _assert_restores_on(server: ServerDoor, case: Case) -> None:
+async def _assert_restores_on(server: ServerAccess, case: Case) -> None:
     _skip_what_cannot_be_made(case)
     server.tree.wipe()
     await server.track()
@@ -69,17 +71,17 @@ def _skip_what_cannot_be_made(case: Case) -> None:
 
 
 @pytest.fixture(scope="module")
-def server_of_everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerDoor]:
+def server_of_everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerAccess]:
     yield from _server(tmp_path_factory.mktemp("everything"), cases.EVERYTHING)
 
 
 @pytest.fixture(scope="module")
-def server_of_some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerDoor]:
+def server_of_some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerAccess]:
     yield from _server(tmp_path_factory.mktemp("some"), cases.SOME)
 
 
-def _server(folder: Path, patterns: tuple[str, ...]) -> Iterator[ServerDoor]:
-    door = ServerDoor(folder / "place" / "execution", patterns)
-    asyncio.run(door.begin())
-    yield door
-    door.close()
+def _server(folder: Path, patterns: tuple[str, ...]) -> Iterator[ServerAccess]:
+    store = ServerAccess(folder / "place" / "execution", patterns)
+    asyncio.run(store.begin())
+    yield store
+    store.close()

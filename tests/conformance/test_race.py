@@ -12,7 +12,7 @@ from conformance.case import assert_same, values
 from conformance.exchanger import exchange
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from support.checkpointing import EngineDoor
+from support.checkpointing import EngineAccess
 from support.work_tree import folder, link, write
 
 SWAPS = 10_000
@@ -23,14 +23,14 @@ MET = 10
 
 async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> None:
     """A restore never writes or deletes behind a link, even if a path it has opened is swapped."""
-    door = EngineDoor(tmp_path / "place" / "execution", ("d/**",))
-    await door.begin()
-    tree, engine = door.tree, door.engine
+    store = EngineAccess(tmp_path / "place" / "execution", ("d/**",))
+    await store.begin()
+    tree, engine = store.tree, store.engine
     tree.apply(write("d/f", b"one"), write("d/g", b"one"), write("d/deep/h", b"one"))
-    first = await door.checkpoint()
+    first = await store.checkpoint()
     then = values(tree.picture())
     tree.apply(write("d/f", b"two"), write("d/deep/h", b"two", 0o755), write("d/i", b"two"))
-    second = await door.checkpoint()
+    second = await store.checkpoint()
     # The bytes outside equal those inside: only the path tells a restore not to touch them.
     tree.apply(write("{outside}/f", b"two"), write("{outside}/g", b"one"))
     tree.apply(write("{outside}/deep/h", b"two", 0o755), write("{outside}/i", b"two"))
@@ -57,10 +57,10 @@ async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> 
     if Path(tree.at("d").decode()).is_symlink():
         assert exchange(tree.at("d"), tree.at("swap"))
 
-    await door.rollback(first.sha)
+    await store.rollback(first.sha)
     assert_same("the tree", _below_d(values(tree.picture())), _below_d(then))
     assert_same("what lies outside", tree.picture_outside(), outside)
-    await door.end()
+    await store.end()
 
 
 def _restored(engine: CheckpointEngine, target: Sha, safety: Sha) -> bool:

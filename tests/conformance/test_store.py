@@ -17,7 +17,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.git.errors import ShadowRepositoryError
-from support.checkpointing import Door, EngineDoor, Refusal, ServerDoor, witness
+from support.checkpointing import EngineAccess, Refusal, ServerAccess, StoreAccess, witness
 from support.small_disk import small_disk
 from support.work_tree import chmod, delete, folder, link, write
 
@@ -27,18 +27,18 @@ through_both = pytest.mark.parametrize("kind", ["engine", "server"])
 
 
 @asynccontextmanager
-async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[Door]:
+async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[StoreAccess]:
     """Open an execution whose only codon, which tracks everything, has run."""
     root = place / "place" / "execution"
-    door = EngineDoor(root) if kind == "engine" else ServerDoor(root, variables=variables)
-    await door.begin()
+    store = EngineAccess(root) if kind == "engine" else ServerAccess(root, variables=variables)
+    await store.begin()
     try:
-        if isinstance(door, ServerDoor):
-            await door.track()
+        if isinstance(store, ServerAccess):
+            await store.track()
 
-        yield door
+        yield store
     finally:
-        await door.end()
+        await store.end()
 
 
 # Damage
@@ -53,10 +53,10 @@ class Place:
     end: int
 
     @classmethod
-    def of(cls, door: Door, revision: str) -> Place:
-        git = witness(door.layout)
+    def of(cls, store: StoreAccess, revision: str) -> Place:
+        git = witness(store.layout)
         digest = git.run("rev-parse", revision).strip()
-        objects = door.layout.shadow_repository / "objects"
+        objects = store.layout.shadow_repository / "objects"
         loose = objects / digest[:2] / digest[2:]
         if loose.exists():
             return cls(loose, 0, loose.stat().st_size)
@@ -70,15 +70,15 @@ class Place:
         raise AssertionError(f"{revision} is nowhere")
 
 
-def unpack_everything(door: Door) -> None:
+def unpack_everything(store: StoreAccess) -> None:
     """Write every object as a loose file, so that one can be damaged alone."""
-    packs = door.layout.shadow_repository / "objects" / "pack"
+    packs = store.layout.shadow_repository / "objects" / "pack"
     for pack in packs.glob("*.pack"):
-        aside = door.layout.root / pack.name
+        aside = store.layout.root / pack.name
         pack.rename(aside)
         pack.with_suffix(".idx").unlink()
         with aside.open("rb") as stream:
-            witness(door.layout).run("unpack-objects", "-q", stdin=stream)
+            witness(store.layout).run("unpack-objects", "-q", stdin=stream)
 
 
 def filled_with_zeros(place: Place) -> None:
@@ -116,45 +116,45 @@ def _writing(place: Place) -> BinaryIO:
 @through_both
 async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path):
     """A rollback to a checkpoint with one unreadable object moves nothing at all."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"1"), write("d/b", os.urandom(500)), write("d/c", b"3"))
-        made = await door.checkpoint()
-        door.tree.apply(write("a", b"2"), delete("d"), write("new"))
-        await door.checkpoint()
-        before = door.tree.picture()
-        await door.end()
-        unpack_everything(door)
-        damage(Place.of(door, f"{made.sha}:{revision}"))
-        await door.begin()
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"1"), write("d/b", os.urandom(500)), write("d/c", b"3"))
+        made = await store.checkpoint()
+        store.tree.apply(write("a", b"2"), delete("d"), write("new"))
+        await store.checkpoint()
+        before = store.tree.picture()
+        await store.end()
+        unpack_everything(store)
+        damage(Place.of(store, f"{made.sha}:{revision}"))
+        await store.begin()
 
         with pytest.raises(Refusal) as refused:
-            await door.rollback(made.sha)
+            await store.rollback(made.sha)
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        assert_same("the tree", door.tree.picture(), before)
-        assert not door.layout.rollback_intent.exists()
+        assert_same("the tree", store.tree.picture(), before)
+        assert not store.layout.rollback_intent.exists()
 
 
 @pytest.mark.parametrize("damage", [filled_with_zeros, cut_short, deleted_file])
 async def test_a_lost_pack_is_called_damage(damage, tmp_path):
     """A lost commit cannot be rolled back to, and the list of commits omits it."""
-    door = EngineDoor(tmp_path / "place" / "execution")
-    await door.begin()
-    door.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
-    made = await door.checkpoint()
-    door.tree.apply(delete("f1"), write("f2", b"other"))
-    before = door.tree.picture()
-    await door.end()
-    damage(Place.of(door, made.sha))
-    await door.begin()
+    store = EngineAccess(tmp_path / "place" / "execution")
+    await store.begin()
+    store.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
+    made = await store.checkpoint()
+    store.tree.apply(delete("f1"), write("f2", b"other"))
+    before = store.tree.picture()
+    await store.end()
+    damage(Place.of(store, made.sha))
+    await store.begin()
 
     with pytest.raises((CheckpointDamaged, CheckpointNotFound, ShadowRepositoryError)):
-        door.engine.plan_restore(Sha(made.sha), ("**",))
+        store.engine.plan_restore(Sha(made.sha), ("**",))
 
-    assert made.sha not in {commit.sha for commit in door.engine.commits()}
+    assert made.sha not in {commit.sha for commit in store.engine.commits()}
 
-    assert_same("the tree", door.tree.picture(), before)
-    await door.end()
+    assert_same("the tree", store.tree.picture(), before)
+    await store.end()
 
 
 async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
@@ -162,20 +162,20 @@ async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
 
     It prints no traceback.
     """
-    async with opened("server", tmp_path) as door:
-        door.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
-        made = await door.checkpoint()
-        await door.end()
-        deleted_file(Place.of(door, made.sha))
+    async with opened("server", tmp_path) as store:
+        store.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
+        made = await store.checkpoint()
+        await store.end()
+        deleted_file(Place.of(store, made.sha))
 
         try:
-            await door.begin()
+            await store.begin()
         except AssertionError as did_not_start:
             assert "Traceback" not in str(did_not_start)  # noqa: PT017  # Either is an answer.
             return
 
         with pytest.raises(Refusal) as refused:
-            await door.rollback(made.sha)
+            await store.rollback(made.sha)
 
         assert refused.value.code in (
             ErrorCode.CHECKPOINT_DAMAGED,
@@ -186,35 +186,35 @@ async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
 @through_both
 async def test_damage_under_a_living_server_is_refused(kind, tmp_path):
     """Bytes that are damaged while the repository is open are detected as well."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", os.urandom(500)), write("b"))
-        made = await door.checkpoint()
-        door.tree.apply(write("a", b"2"), delete("b"))
-        before = door.tree.picture()
-        one_bit_flipped(Place.of(door, f"{made.sha}:a"))
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", os.urandom(500)), write("b"))
+        made = await store.checkpoint()
+        store.tree.apply(write("a", b"2"), delete("b"))
+        before = store.tree.picture()
+        one_bit_flipped(Place.of(store, f"{made.sha}:a"))
 
         with pytest.raises(Refusal) as refused:
-            await door.rollback(made.sha)
+            await store.rollback(made.sha)
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
-        assert_same("the tree", door.tree.picture(), before)
+        assert_same("the tree", store.tree.picture(), before)
 
 
 @through_both
 async def test_damage_elsewhere_does_not_stop_a_rollback(kind, tmp_path):
     """A checkpoint whose own objects are readable is restored although another one is damaged."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"good"))
-        good = await door.checkpoint()
-        then = values(door.tree.picture())
-        door.tree.apply(write("a", b"bad" * 100))
-        bad = await door.checkpoint()
-        door.tree.apply(write("a", b"now"))
-        filled_with_zeros(Place.of(door, f"{bad.sha}:a"))
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"good"))
+        good = await store.checkpoint()
+        then = values(store.tree.picture())
+        store.tree.apply(write("a", b"bad" * 100))
+        bad = await store.checkpoint()
+        store.tree.apply(write("a", b"now"))
+        filled_with_zeros(Place.of(store, f"{bad.sha}:a"))
 
-        await door.rollback(good.sha)
+        await store.rollback(good.sha)
 
-        assert_same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(store.tree.picture()), then)
 
 
 # The cache
@@ -246,22 +246,22 @@ def flipped(path: Path) -> None:
 @through_both
 async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
     """A scan cache that is deleted, cut or corrupted between two server runs changes no result."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(*(write(f"d{i % 5}/f{i}", b"%d" % i) for i in range(60)))
-        first = await door.checkpoint()
-        then = values(door.tree.picture())
-        await door.end()
-        fate(door.layout.scan_cache)
-        door.tree.apply(write("d1/f1", b"x"), delete("d2/f2"), write("d3/new"))
-        await door.begin()
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(*(write(f"d{i % 5}/f{i}", b"%d" % i) for i in range(60)))
+        first = await store.checkpoint()
+        then = values(store.tree.picture())
+        await store.end()
+        fate(store.layout.scan_cache)
+        store.tree.apply(write("d1/f1", b"x"), delete("d2/f2"), write("d3/new"))
+        await store.begin()
 
-        second = await door.checkpoint()
-        changed = witness(door.layout).run("diff", "--name-only", first.sha, second.sha).split()
-        await door.rollback(first.sha)
+        second = await store.checkpoint()
+        changed = witness(store.layout).run("diff", "--name-only", first.sha, second.sha).split()
+        await store.rollback(first.sha)
 
         assert changed == ["d1/f1", "d2/f2", "d3/new"]
-        assert_same("the tree", values(door.tree.picture()), then)
-        witness(door.layout).assert_sound()
+        assert_same("the tree", values(store.tree.picture()), then)
+        witness(store.layout).assert_sound()
 
 
 # Leftovers
@@ -270,12 +270,12 @@ async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
 @through_both
 async def test_leftover_locks_and_temporaries_stop_nothing(kind, tmp_path):
     """Leftovers of a killed git or server in the repository are cleared at the start."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"1"))
-        made = await door.checkpoint()
-        then = values(door.tree.picture())
-        await door.end()
-        repository = door.layout.shadow_repository
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"1"))
+        made = await store.checkpoint()
+        then = values(store.tree.picture())
+        await store.end()
+        repository = store.layout.shadow_repository
         leftovers = [
             *(repository / name for name in ("index.lock", "HEAD.lock", "config.lock")),
             *(repository / name for name in ("packed-refs.lock", "refs/heads/run-x.lock")),
@@ -286,14 +286,14 @@ async def test_leftover_locks_and_temporaries_stop_nothing(kind, tmp_path):
             leftover.parent.mkdir(exist_ok=True)
             leftover.write_text("left")
 
-        await door.begin()
-        door.tree.apply(write("a", b"2"))
-        await door.checkpoint()
-        await door.rollback(made.sha)
+        await store.begin()
+        store.tree.apply(write("a", b"2"))
+        await store.checkpoint()
+        await store.rollback(made.sha)
 
-        assert_same("the tree", values(door.tree.picture()), then)
+        assert_same("the tree", values(store.tree.picture()), then)
         assert [path.name for path in leftovers if path.exists()] == []
-        witness(door.layout).assert_sound()
+        witness(store.layout).assert_sound()
 
 
 # Traps
@@ -321,27 +321,27 @@ async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
     for name, value in (("HOME", home), ("XDG_CONFIG_HOME", home)):
         monkeypatch.setenv(name, str(value))
 
-    async with opened(kind, tmp_path, HOME=str(home), XDG_CONFIG_HOME=str(home)) as door:
-        await door.end()
-        for hooks in (tmp_path / "hooks", door.layout.shadow_repository / "hooks"):
+    async with opened(kind, tmp_path, HOME=str(home), XDG_CONFIG_HOME=str(home)) as store:
+        await store.end()
+        for hooks in (tmp_path / "hooks", store.layout.shadow_repository / "hooks"):
             hooks.mkdir(exist_ok=True)
             for name in ("pre-commit", "post-checkout", "reference-transaction", "post-commit"):
                 (hooks / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
                 (hooks / name).chmod(0o755)
 
-        with (door.layout.shadow_repository / "config").open("a") as config:
+        with (store.layout.shadow_repository / "config").open("a") as config:
             config.write(trap)
 
-        await door.begin()
-        door.tree.apply(write(".gitattributes", b"* filter=x\n"), write("a", b"1\r\n2\n"))
-        made = await door.checkpoint()
-        then = values(door.tree.picture())
-        door.tree.apply(write("a", b"other"), delete(".gitattributes"))
+        await store.begin()
+        store.tree.apply(write(".gitattributes", b"* filter=x\n"), write("a", b"1\r\n2\n"))
+        made = await store.checkpoint()
+        then = values(store.tree.picture())
+        store.tree.apply(write("a", b"other"), delete(".gitattributes"))
 
-        await door.rollback(made.sha)
+        await store.rollback(made.sha)
 
-        assert_same("the tree", values(door.tree.picture()), then)
-        assert witness(door.layout).blob(made.sha, "a") == b"1\r\n2\n"
+        assert_same("the tree", values(store.tree.picture()), then)
+        assert witness(store.layout).blob(made.sha, "a") == b"1\r\n2\n"
         assert not canary.exists()
 
 
@@ -351,23 +351,23 @@ async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
 @through_both
 async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_path):
     """A second rollback to the same checkpoint names no path and changes no inode or mtime."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"1", 0o600), link("l", "a"), folder("e"), write("d/b"))
-        made = await door.checkpoint()
-        door.tree.apply(write("a", b"2"), delete("l", "d", "e"))
-        await door.rollback(made.sha)
-        once = door.tree.picture()
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"1", 0o600), link("l", "a"), folder("e"), write("d/b"))
+        made = await store.checkpoint()
+        store.tree.apply(write("a", b"2"), delete("l", "d", "e"))
+        await store.rollback(made.sha)
+        once = store.tree.picture()
 
-        again = await door.rollback(made.sha)
+        again = await store.rollback(made.sha)
 
         assert (again.touched, again.skipped) == (set(), {})
-        assert_same("the tree", door.tree.picture(), once)
+        assert_same("the tree", store.tree.picture(), once)
 
 
 @through_both
 async def test_there_and_back_again(kind, tmp_path):
     """Each of several checkpoints is restored exactly, in any order."""
-    async with opened(kind, tmp_path) as door:
+    async with opened(kind, tmp_path) as store:
         moments = []
         for step in (
             (write("a", b"1"), write("d/b", b"1"), link("l", "a")),
@@ -375,24 +375,24 @@ async def test_there_and_back_again(kind, tmp_path):
             (delete("d", "l"), write("l/in", b"1"), link("d", "nowhere")),
             (delete("d", "a"), write("a", b"file"), write("d", b"file", 0o400)),
         ):
-            door.tree.apply(*step)
-            made = await door.checkpoint()
-            moments.append((made.sha, values(door.tree.picture())))
+            store.tree.apply(*step)
+            made = await store.checkpoint()
+            moments.append((made.sha, values(store.tree.picture())))
 
         for turn in (0, 2, 1, 3, 0, 1, 2, 3, 1):
             sha, then = moments[turn]
-            await door.rollback(sha)
-            assert_same("the tree", values(door.tree.picture()), then)
+            await store.rollback(sha)
+            assert_same("the tree", values(store.tree.picture()), then)
 
 
 @through_both
 async def test_a_checkpoint_of_nothing_new_is_one_too(kind, tmp_path):
     """A checkpoint without changes is a new commit of the same tree, and adds no file object."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"1"))
-        one, other = await door.checkpoint(), await door.checkpoint()
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"1"))
+        one, other = await store.checkpoint(), await store.checkpoint()
 
-        git = witness(door.layout)
+        git = witness(store.layout)
         assert one.sha != other.sha
         assert git.run("rev-parse", f"{one.sha}^{{tree}}") == git.run(
             "rev-parse", f"{other.sha}^{{tree}}"
@@ -403,18 +403,18 @@ async def test_a_checkpoint_of_nothing_new_is_one_too(kind, tmp_path):
 @through_both
 async def test_everything_survives_a_kill(kind, tmp_path):
     """An acknowledged checkpoint is restored exactly after `kill -9`."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("a", b"1", 0o600), folder("e", 0o700), write("x/y", b"2"))
-        made = await door.checkpoint()
-        then = values(door.tree.picture())
-        door.tree.apply(write("a", b"2", 0o644), delete("e", "x"), write("b"))
-        await door.checkpoint()
-        await door.restart(kill=True)
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("a", b"1", 0o600), folder("e", 0o700), write("x/y", b"2"))
+        made = await store.checkpoint()
+        then = values(store.tree.picture())
+        store.tree.apply(write("a", b"2", 0o644), delete("e", "x"), write("b"))
+        await store.checkpoint()
+        await store.restart(kill=True)
 
-        await door.rollback(made.sha)
+        await store.rollback(made.sha)
 
-        assert_same("the tree", values(door.tree.picture()), then)
-        witness(door.layout).assert_sound()
+        assert_same("the tree", values(store.tree.picture()), then)
+        witness(store.layout).assert_sound()
 
 
 # Space
@@ -424,24 +424,24 @@ async def test_everything_survives_a_kill(kind, tmp_path):
 async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path):
     """With less space than the rollback writes, nothing moves; with enough space, it works."""
     with small_disk(tmp_path / "disk", f"size={64 * MEBIBYTE},mode=700") as disk:
-        async with opened(kind, disk) as door:
-            door.tree.apply(write("big", b"much " * (5 * MEBIBYTE)), write("a", b"1"))
-            made = await door.checkpoint()
-            then = values(door.tree.picture())
-            door.tree.apply(delete("big"), write("a", b"2"))
-            before = door.tree.picture()
+        async with opened(kind, disk) as store:
+            store.tree.apply(write("big", b"much " * (5 * MEBIBYTE)), write("a", b"1"))
+            made = await store.checkpoint()
+            then = values(store.tree.picture())
+            store.tree.apply(delete("big"), write("a", b"2"))
+            before = store.tree.picture()
             filler = disk / "filler"
             free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
             filler.write_bytes(bytes(free - 20 * MEBIBYTE))
 
             with pytest.raises(Refusal) as refused:
-                await door.rollback(made.sha)
+                await store.rollback(made.sha)
 
             assert refused.value.code == ErrorCode.INSUFFICIENT_SPACE
-            assert_same("the tree", door.tree.picture(), before)
+            assert_same("the tree", store.tree.picture(), before)
             filler.unlink()
-            await door.rollback(made.sha)
-            assert_same("the tree", values(door.tree.picture()), then)
+            await store.rollback(made.sha)
+            assert_same("the tree", values(store.tree.picture()), then)
 
 
 # Constant change
@@ -450,25 +450,25 @@ async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path)
 @through_both
 async def test_a_file_that_grows_while_it_is_read(kind, tmp_path):
     """Each checkpoint of a growing log holds a prefix of it, and is restored as that prefix."""
-    async with opened(kind, tmp_path) as door:
-        door.tree.apply(write("log", b""), write("a", b"1"))
+    async with opened(kind, tmp_path) as store:
+        store.tree.apply(write("log", b""), write("a", b"1"))
         stop = threading.Event()
-        writer = threading.Thread(target=_keep_a_log, args=(door.tree.at("log"), stop))
+        writer = threading.Thread(target=_keep_a_log, args=(store.tree.at("log"), stop))
         writer.start()
         try:
-            made = [await door.checkpoint() for _ in range(8)]
+            made = [await store.checkpoint() for _ in range(8)]
         finally:
             stop.set()
             writer.join()
 
-        whole = Path(os.fsdecode(door.tree.at("log"))).read_bytes()
-        git = witness(door.layout)
+        whole = Path(os.fsdecode(store.tree.at("log"))).read_bytes()
+        git = witness(store.layout)
         blobs = [git.blob(one.sha, "log") for one in made]
         assert all(whole.startswith(blob) for blob in blobs)
         assert blobs == sorted(blobs, key=len)
         assert {reason for one in made for reason in one.skipped.values()} <= {"unstable"}
-        await door.rollback(made[3].sha)
-        assert Path(os.fsdecode(door.tree.at("log"))).read_bytes() == blobs[3]
+        await store.rollback(made[3].sha)
+        assert Path(os.fsdecode(store.tree.at("log"))).read_bytes() == blobs[3]
         git.assert_sound()
 
 

@@ -157,7 +157,7 @@ async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
     """Every command refuses such a path; nothing outside is read, written or reported."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
         outside = make_traps(aim)
-        await client.greet()
+        await client.handshake()
         sha = str((await client.command("checkpoint.create"))["data"]["sha"])
         before = condition(aim)
         for name, data in TAKES_PATHS.items():
@@ -178,7 +178,7 @@ async def test_a_link_is_read_as_a_link(tmp_path: Path) -> None:
     """`checkpoint.readFile` returns the target of a link, never the content behind it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
         outside = make_traps(aim)
-        await client.greet()
+        await client.handshake()
         sha = (await client.command("checkpoint.create"))["data"]["sha"]
         found = await client.command("checkpoint.readFile", checkpointSha=sha, path="link.txt")
         assert found["data"]["content"] == str(outside / "secret.txt")
@@ -195,7 +195,7 @@ async def test_a_link_is_read_as_a_link(tmp_path: Path) -> None:
 async def test_a_sha_is_a_sha(tmp_path: Path) -> None:
     """No command accepts a ref, an expression or another object in place of a checkpoint."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
-        await client.greet()
+        await client.handshake()
         sha = await client.newest_checkpoint()
         witness = GitWitness(aim.server.execution)
         blob = witness.run("rev-parse", f"{sha}:a.txt").strip()
@@ -225,7 +225,7 @@ async def test_no_text_forges_a_line(tmp_path: Path) -> None:
     spoken = [{"say": text} for text in FORGERIES] + [{"stderr": text} for text in FORGERIES]
     async with target(tmp_path, codon("one", *named, *spoken)) as aim:
         async with peer(aim.url, aim.controller) as client:
-            await client.greet()
+            await client.handshake()
             for text in FORGERIES:
                 made = await client.command("checkpoint.create", label=text)
                 sha = made["data"]["sha"]

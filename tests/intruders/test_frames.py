@@ -56,7 +56,7 @@ async def is_well(aim: Target) -> None:
     """Assert that a well-behaved client is served."""
     with limited():
         async with peer(aim.url, aim.controller) as honest:
-            await honest.greet()
+            await honest.handshake()
             await honest.command("ping")
 
 
@@ -64,10 +64,10 @@ async def is_well(aim: Target) -> None:
 async def test_each_malformed_frame_ends_its_own_connection_with_its_code(tmp_path: Path) -> None:
     """The close code is 1002, 1007 or 1009, and a client on another connection is not affected."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as beside:
-        await beside.greet()
+        await beside.handshake()
         for what, (data, code) in MALFORMED.items():
             async with peer(aim.url, aim.controller) as bad:
-                await bad.greet()
+                await bad.handshake()
                 bad.send(data)
                 assert await bad.close_code() == code, what
 
@@ -92,7 +92,7 @@ async def test_no_compression_is_agreed_to(tmp_path: Path) -> None:
 
 
 async def _throw(aim: Target, data: bytes) -> None:
-    """Send bytes on a greeted connection and wait for its end."""
+    """Send bytes on a connection after its handshake and wait for its end."""
     async with peer(aim.url, aim.controller) as bad:
         with contextlib.suppress(ConnectionError):
             bad.send(data)
@@ -153,7 +153,7 @@ async def test_a_flood_of_pings_that_are_never_read_costs_no_memory(tmp_path: Pa
 async def test_ten_thousand_messages_a_second_are_mostly_refused(tmp_path: Path) -> None:
     """The excess is refused with RATE_LIMITED; another client is served throughout."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as loud:
-        await loud.greet(mode="readonly")
+        await loud.handshake(mode="readonly")
         before, answers = aim.memory(), 0
         pings = b"".join(frame(b'{"id":"%d","type":"ping"}' % n) for n in range(500))
 
@@ -173,7 +173,7 @@ async def test_ten_thousand_messages_a_second_are_mostly_refused(tmp_path: Path)
             shouting = group.create_task(shout())
             served = 0
             async with peer(aim.url, aim.controller) as calm:
-                await calm.greet()
+                await calm.handshake()
                 while not shouting.done():
                     calm.send(frame(b'{"id":"c","type":"ping"}'))
                     while (await calm.message()).get("inReplyTo") != "c":

@@ -55,7 +55,7 @@ async def test_every_hazard_is_answered_and_the_log_stays_readable(tmp_path: Pat
     """Each input gets its code, the connection stays open, and every log line is still JSON."""
     async with target(tmp_path) as aim:
         async with peer(aim.url, aim.controller) as client:
-            await client.greet()
+            await client.handshake()
             for what, (text, code) in HAZARDS.items():
                 client.send(frame(text.encode()))
                 with limited():

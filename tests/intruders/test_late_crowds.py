@@ -85,7 +85,7 @@ async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path
 async def _catch_up(execution: Path, since: int, lines: list[Any]) -> None:
     address = discover(execution)
     async with peer(address.url, address.token) as client:
-        await client.greet(mode="readonly", sinceSeq=since)
+        await client.handshake(mode="readonly", sinceSeq=since)
         for line in lines[since:]:
             assert await client.message() == line
 
@@ -95,7 +95,7 @@ async def _catch_up(execution: Path, since: int, lines: list[Any]) -> None:
 async def _synchronize(execution: Path, since: int, lines: list[Any]) -> None:
     address = discover(execution)
     async with peer(address.url, address.token) as client:
-        await client.greet(mode="readonly")
+        await client.handshake(mode="readonly")
         asked = {"id": "sync", "type": "history.sync", "data": {"sinceSeq": since}}
         client.send(frame(msgspec.json.encode(asked)))
         assert await _batches(client) == lines[since:]

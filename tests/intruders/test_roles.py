@@ -86,7 +86,7 @@ async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Pa
         before = condition(aim)
         for claim in CLAIMS:
             async with peer(aim.url, aim.viewer) as viewer:
-                await viewer.greet(**claim)
+                await viewer.handshake(**claim)
                 sha = await viewer.newest_checkpoint()
                 for name, kind in COMMANDS.members.items():
                     reply = await viewer.command(name, **least(kind, sha), **MEANT.get(name, {}))
@@ -235,15 +235,15 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
                 client.send(frame(b'{"id":"1","type":"server.shutdown"}'))
                 assert (await client.message())["data"]["code"] == "HANDSHAKE_REQUIRED"
 
-        assert (server.rest.greeted, server.rest.handled) == ([], [])
+        assert (server.rest.callers, server.rest.handled) == ([], [])
 
 
 async def test_a_second_handshake_raises_nobody(tmp_path: Path) -> None:
     """A viewer that shakes hands again, in any mode, stays a viewer; a guessed token closes it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)
-        await viewer.greet()
-        await viewer.greet(role="controller")
+        await viewer.handshake()
+        await viewer.handshake(role="controller")
         reply = await viewer.command("rollback.undo")
         assert reply["data"]["code"] == "INSUFFICIENT_PERMISSIONS"
         hello = {"mode": "readandwrite", "protocolVersion": 1, "token": "0" * 64}

@@ -129,7 +129,7 @@ async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path)
             server.client(since_seq=0) as watcher,
             peer(address.url, address.token) as client,
         ):
-            await client.greet(token=address.token)
+            await client.handshake(token=address.token)
             await client.command("ping", **WORDS_OF_A_CLIENT)
             client.send(frame(b'{"token":"canary19-broken'))
             await client.command("codon.next")
@@ -187,7 +187,7 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
     """Under any umask, everything a command creates in `.hankweave` is private to its owner."""
     with nothing_masked():
         async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
-            await client.greet()
+            await client.handshake()
             made = await client.command("checkpoint.create", label="x")
             sha = made["data"]["sha"]
             (aim.server.execution / "agentRoot" / "a.txt").write_text("second\n")

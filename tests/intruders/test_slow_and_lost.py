@@ -153,7 +153,7 @@ async def test_who_is_cut_off_again_and_again_misses_nothing(tmp_path: Path) -> 
         while not is_over:
             returns += 1
             async with peer(address.url, address.token) as client:
-                await client.greet(mode="readonly", sinceSeq=len(seqs))
+                await client.handshake(mode="readonly", sinceSeq=len(seqs))
                 left = dice.randint(1, 150)
                 while left and not is_over:
                     event = await client.message()

@@ -1,6 +1,6 @@
 """Requests before the upgrade and clients before their handshake receive nothing.
 
-The whole matrix of hosts, origins and tokens is in `tests/server/transport/test_front_door.py`;
+The whole matrix of hosts, origins and tokens is in `tests/server/transport/test_http_handler.py`;
 here the same checks run in a real process, against a web page and a malicious client.
 """
 
@@ -75,7 +75,7 @@ async def test_a_name_that_was_bound_to_loopback_reaches_nothing(tmp_path: Path,
             plain = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n"
             assert (await ask(port, plain.encode())).startswith(b"HTTP/1.1 403 "), host
 
-        assert server.rest.greeted == []
+        assert server.rest.callers == []
 
 
 @pytest.mark.story("No web page but the server's own gets in.", of="SECURITY.md")
@@ -108,7 +108,7 @@ async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
             late.send(frame(b'{"id":"1","type":"history.sync"}'))
             assert (await late.message())["data"]["code"] == "HANDSHAKE_REQUIRED"
 
-        assert (server.rest.greeted, server.rest.handled) == ([], [])
+        assert (server.rest.callers, server.rest.handled) == ([], [])
 
     async with (
         small_server(tmp_path / "impatient", handshake_seconds=0.05) as server,
@@ -116,7 +116,7 @@ async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
     ):
         server.rest.publish()
         assert await late.close_code() == 1008
-        assert (server.rest.greeted, server.rest.handled) == ([], [])
+        assert (server.rest.callers, server.rest.handled) == ([], [])
 
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "x", "\x00", "é" * 32, "a" * 100_000, "{viewer}0"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
-DOOR = "server/transport/test_front_door.py"
+DOOR = "server/transport/test_http_handler.py"
 PAGES = "server/transport/test_pages.py"
 LISTENER = "server/transport/test_listener.py"
 CROWD = "server/transport/test_many_clients.py"

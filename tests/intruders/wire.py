@@ -111,8 +111,8 @@ class Peer:
 
         return None
 
-    async def greet(self, **hello: Any) -> None:
-        """Shake hands as a protocolVersion client and read the three greeting frames."""
+    async def handshake(self, **hello: Any) -> None:
+        """Shake hands as a protocolVersion client and read the three first frames."""
         data = {"mode": "readandwrite", "protocolVersion": 1} | hello
         self.send(frame(msgspec.json.encode({"type": "handshake", "data": data})))
         kinds = [(await self.message())["type"] for _ in range(3)]

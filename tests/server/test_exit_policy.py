@@ -50,7 +50,7 @@ class Scene:
 
 
 @contextmanager
-def _subscribe(heed: object) -> Iterator[None]:
+def _subscribe(handle: object) -> Iterator[None]:
     yield
 
 

@@ -56,7 +56,7 @@ async def test_a_new_run_is_named_by_the_lock_and_has_a_folder(layout: Layout, l
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: notes.run(on_lost=_raise))
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.heed):
+        with ledger.subscribe(notes.handle):
             await ledger.record(RunStarted(run=a_run()))
             await eventually(lambda: layout.run_folder(RUN).is_dir())
             assert run_in(layout) == RUN
@@ -88,7 +88,7 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_events(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: notes.run(on_lost=_raise))
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.heed), ledger.subscribe(lambda e: heard.append(e.event.seq)):
+        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: heard.append(e.event.seq)):
             ledger.leave(RunStarted(run=a_run()))
             await anyio.to_thread.run_sync(is_writing.wait)
             await eventually(lambda: heard == [1])
@@ -114,7 +114,7 @@ async def test_a_failing_disk_ends_the_server_with_a_sentence(
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.heed), ledger.subscribe(lambda e: heard.append(e.event.seq)):
+        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: heard.append(e.event.seq)):
             await ledger.record(RunStarted(run=a_run()), Info(message="last"))
 
         with monkeypatch.context() as broken:
@@ -136,7 +136,7 @@ async def test_a_lost_directory_is_reported_when_a_run_begins(layout: Layout, lo
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.heed):
+        with ledger.subscribe(notes.handle):
             layout.lock_guard.unlink()
             await ledger.record(RunStarted(run=a_run()))
             await notes.run(on_lost=losses.append)

@@ -1,6 +1,6 @@
 """Two ways to use checkpoints: the engine's own calls, and a client of the real server.
 
-A test that uses `Door` holds for both. Either works without root's privileges.
+A test that uses `StoreAccess` holds for both. Either works without root's privileges.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Refusal(Exception):
         self.code = code
 
 
-class Door(Protocol):
+class StoreAccess(Protocol):
     """The operations of a test case on a work tree."""
 
     layout: Layout
@@ -116,7 +116,7 @@ class Door(Protocol):
     async def begin(self) -> None: ...
 
 
-class EngineDoor:
+class EngineAccess:
     """The engine, called in the daemon's order."""
 
     def __init__(self, root: Path, patterns: tuple[str, ...] = ("**",)) -> None:
@@ -193,7 +193,7 @@ class EngineDoor:
 
 
 @dataclass
-class ServerDoor:
+class ServerAccess:
     """A client of `hankweave run --no-autostart`."""
 
     root: Path

@@ -24,7 +24,7 @@ import msgspec
 
 import hankweave_server
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.confinement import kernel, probe, seccomp
 from hankweave_server.confinement.policy import (
     Facts,
@@ -197,19 +197,19 @@ async def run(
 ) -> tuple[int, str, str]:
     """Run a command at a level; return its exit code, stdout and stderr."""
     fence = None if level is Level.NONE else Fence(policy_of(facts, base), level)
-    errands = Errands(RunId("run"), CodonId("codon"), base / "processes", fence)
+    subprocess_tasks = SubprocessTasks(RunId("run"), CodonId("codon"), base / "processes", fence)
     said: list[bytes] = [b"", b""]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": facts.home,
     }
-    async with errands.start(command, Path(facts.linked_tree), environment) as errand:
+    async with subprocess_tasks.start(command, Path(facts.linked_tree), environment) as child:
         async with anyio.create_task_group() as tasks:
-            for number, stream in enumerate((errand.stdout, errand.stderr)):
+            for number, stream in enumerate((child.stdout, child.stderr)):
                 tasks.start_soon(_collect, stream, said, number)
 
-        await errand.ended()
-        return errand.exit_code, said[0].decode(), said[1].decode()
+        await child.ended()
+        return child.exit_code, said[0].decode(), said[1].decode()
 
 
 async def _collect(stream: Any, said: list[bytes], number: int) -> None:

@@ -27,7 +27,7 @@ class Starter:
         self._layout = Layout.of_execution(root)
         self._held: HeldLock | None = None
 
-    def obey(self, word: str) -> dict[str, Any]:
+    def execute(self, word: str) -> dict[str, Any]:
         try:
             match word:
                 case "acquire":
@@ -73,7 +73,7 @@ def main() -> None:
     sys.stdout.write("{}\n")
     sys.stdout.flush()
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(starter.obey(line.strip())) + "\n")
+        sys.stdout.write(json.dumps(starter.execute(line.strip())) + "\n")
         sys.stdout.flush()
 
 

@@ -67,7 +67,7 @@ class Testifier:
         self.name = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{os.urandom(8).hex()}"
         self._held: HeldLock | None = None
 
-    def obey(self, word: str, *arguments: str) -> dict[str, Any]:
+    def execute(self, word: str, *arguments: str) -> dict[str, Any]:
         try:
             match word:
                 case "acquire":
@@ -268,7 +268,7 @@ def main() -> None:
     testifier = Testifier(Path(sys.argv[1]))
     _answer({"name": testifier.name})
     for line in sys.stdin:
-        _answer(testifier.obey(*line.split()))
+        _answer(testifier.execute(*line.split()))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class SmallRest:
     handler: Handler = _echo
     lines: list[bytes] = field(default_factory=list)
     handled: list[Command] = field(default_factory=list)
-    greeted: list[Caller] = field(default_factory=list)
+    callers: list[Caller] = field(default_factory=list)
     welcome: tuple[EventData, ...] = ()
     health: HealthAnswer = field(default_factory=lambda: HealthAnswer(alive=True, ready=True))
     hub: Hub | None = None
@@ -67,7 +67,7 @@ class SmallRest:
             last_seq=lambda: len(self.lines),
             ready=self._ready,
             snapshot=self._snapshot,
-            greeted=self._greet,
+            initial_events=self._initial_events,
             health=lambda: self.health,
             metrics=lambda: b"hankweave_clients 1\n",
         )
@@ -80,8 +80,8 @@ class SmallRest:
         assert threading.current_thread() is not threading.main_thread(), "the loop would wait"
         return self.lines[since : since + 20]
 
-    def _greet(self, caller: Caller) -> tuple[EventData, ...]:
-        self.greeted.append(caller)
+    def _initial_events(self, caller: Caller) -> tuple[EventData, ...]:
+        self.callers.append(caller)
         return self.welcome
 
     def _ready(self) -> ServerReady:

@@ -295,8 +295,8 @@ class PermissionWithdrawn:
 
 
 @dataclass(frozen=True, slots=True)
-class WordReceived:
-    """The agent has read a message of `leave_word`."""
+class MessageReceived:
+    """The agent has read a message of `leave_message`."""
 
     operation_id: str
 
@@ -318,7 +318,7 @@ AgentSignal: TypeAlias = (
     | LimitReported
     | PermissionAsked
     | PermissionWithdrawn
-    | WordReceived
+    | MessageReceived
 )
 
 
@@ -437,10 +437,10 @@ class AgentSession(Protocol):
     def processes(self) -> frozenset[int]:
         """Return the pids of the agent's current processes. Thread-safe."""
 
-    async def leave_word(self, operation_id: str, text: str) -> None:
+    async def leave_message(self, operation_id: str, text: str) -> None:
         """Append a message to the file that the agent reads at its next step (`HANKWEAVE_NOTICES`).
 
-        An agent that reads it acknowledges with a `WordReceived`; others never do.
+        An agent that reads it acknowledges with a `MessageReceived`; others never do.
         """
 
     async def answer(self, asked: PermissionAsked, verdict: Verdict) -> None:

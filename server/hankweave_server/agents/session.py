@@ -387,7 +387,7 @@ class Session:
     def processes(self) -> frozenset[int]:
         return self._process.tree()
 
-    async def leave_word(self, operation_id: str, text: str) -> None:
+    async def leave_message(self, operation_id: str, text: str) -> None:
         text = self._task.redactor.text(text)
         line = msgspec.json.encode({"operationId": operation_id, "text": text}) + b"\n"
         try:

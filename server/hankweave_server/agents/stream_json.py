@@ -23,6 +23,7 @@ from hankweave_server.agents.base import (
     Granted,
     LimitReported,
     MessageNamed,
+    MessageReceived,
     PermissionAsked,
     PermissionWithdrawn,
     PlainOutput,
@@ -37,7 +38,6 @@ from hankweave_server.agents.base import (
     ToolReturned,
     UsageReported,
     Verdict,
-    WordReceived,
 )
 from hankweave_server.domain.limits import LimitFacts
 
@@ -158,7 +158,7 @@ def _system(message: Object) -> Iterator[AgentSignal]:
         case "compact_boundary":
             yield ContextExceeded("compact_boundary")
         case "notice":
-            yield WordReceived(as_text(message.get("operation_id")))
+            yield MessageReceived(as_text(message.get("operation_id")))
         case "api_retry":
             # Only the delay: the request may succeed yet, and the result names its own status.
             if (delay := as_number(message.get("retry_delay_ms"))) is not None:

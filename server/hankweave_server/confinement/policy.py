@@ -205,7 +205,7 @@ SSH_SETTINGS = ("/etc/ssh/ssh_config.d",)
 """Settings for all users. In a user namespace files of root seem to belong to nobody, and ssh ends
 with an error if one of these does."""
 
-DOORS = (
+DAEMON_SOCKETS = (
     "/run/user",
     "/run/docker.sock",
     "/run/docker",
@@ -271,7 +271,11 @@ def workspace_policy(facts: Facts, profile: Profile = "workspace") -> Policy:
         read=_unique(read),
         write=_unique(write),
         hidden=_unique(
-            (facts.state_directory, *DOORS, *(SECRETS_OF_ROOT if facts.is_root else ()))
+            (
+                facts.state_directory,
+                *DAEMON_SOCKETS,
+                *(SECRETS_OF_ROOT if facts.is_root else ()),
+            )
         ),
         concealed=(RUNTIME, *_concealable(facts.home), *(() if facts.is_root else SSH_SETTINGS)),
         granted=_unique(path for path in ours if is_below(path, facts.state_directory)),

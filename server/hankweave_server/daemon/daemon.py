@@ -208,9 +208,9 @@ class Daemon:
             stack.callback(engine.close)
             ledger = await open_ledger(layout, self._clock, engine, redactor)
             stack.enter_context(ledger.subscribe(self._tell_event))
-            stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
+            stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).handle))
             notes = RunNotes(lock, layout)
-            stack.enter_context(ledger.subscribe(notes.heed))
+            stack.enter_context(ledger.subscribe(notes.handle))
             data = DataListing(layout)
             stack.callback(data.close)
             past = StartFindings(differences, agents, engine.leftovers, unlisted)
@@ -249,7 +249,7 @@ class Daemon:
                 )
                 with ExitStack() as heeding:
                     for each in observers:
-                        heeding.enter_context(opened.ledger.subscribe(each.heed))
+                        heeding.enter_context(opened.ledger.subscribe(each.handle))
                         tasks.start_soon(each.run)
 
                     await recover(app, opened, past)
@@ -495,7 +495,7 @@ class RunNotes:
         self._branches: list[Path] = []
         self._wake = anyio.Event()
 
-    def heed(self, published: Published) -> None:
+    def handle(self, published: Published) -> None:
         data = published.event.data
         if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
             assert data.run_id is not None

@@ -30,7 +30,7 @@ def _ignored(_event: EventData) -> None: ...
 class Observer:
     """An observer of one execution."""
 
-    heed: Callable[[Published], None]
+    handle: Callable[[Published], None]
     """Hears of an event; it runs in the ledger's writer, and neither waits nor raises."""
     finish: Callable[[float], Coroutine[Any, Any, None]]
     """Sends what is left when the server ends, within some seconds."""

@@ -1,8 +1,8 @@
 """Write server.log from the journal's events.
 
-The ledger calls `heed` with each event, in its writer. If many single files change, only the first
-hundred of a second get a line and the rest are counted; at debug level each has its line. A burst
-that one scan finds is one event, with one line.
+The ledger calls `handle` with each event, in its writer. If many single files change, only the
+first hundred of a second get a line and the rest are counted; at debug level each has its line. A
+burst that one scan finds is one event, with one line.
 
 Level info has what a person wants to know the day after: runs, codons, checkpoints at the ends of
 codons, rollbacks, warnings. Level debug has the rest, without the contents of messages, tools and
@@ -279,7 +279,7 @@ class EventLog:
         self._files = 0
         """Files changed since `_began`."""
 
-    def heed(self, published: Published) -> None:
+    def handle(self, published: Published) -> None:
         """Write the line of an event, if the level includes it."""
         event = published.event
         if isinstance(event.data, FileUpdated) and not _log.isEnabledFor(logging.DEBUG):

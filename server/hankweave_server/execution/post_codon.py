@@ -49,7 +49,7 @@ from hankweave_protocol.state import (
     TerminalCodon,
 )
 from hankweave_server import fsutil
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import (
     end_checkpoint,
@@ -248,11 +248,11 @@ class CodonOutputs:
 
         fence = await command_fence(self._ctx, entry.codon)
         processes = self._ctx.layout.agent_processes
-        errands = Errands(run_id, entry.codon_id, processes, fence=fence)
+        subprocess_tasks = SubprocessTasks(run_id, entry.codon_id, processes, fence=fence)
         try:
             await run_rig_command(
                 item.command.run,
-                start=below_a_keeper(errands),
+                start=below_a_keeper(subprocess_tasks),
                 cwd=self._ctx.layout.work_tree,
                 env=command_environment(self._ctx.layout, entry.codon),
                 timeout_seconds=item.command.timeout_seconds,

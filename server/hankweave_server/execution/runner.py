@@ -75,7 +75,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CodonRequest:
     codon_id: CodonId
     skip_rig: bool = False
     is_retry: bool = False
@@ -117,7 +117,7 @@ class Runner:
         """True if the plan continues after the codon that was requested last."""
         self._until = until
         self._ends_server = ends_server
-        self._wish: Wish | None = None
+        self._request: CodonRequest | None = None
         self._pause: RetryDelay | None = None
         self._aftermath = PostCodon(ctx)
         self._runs = Runs(ctx)
@@ -163,7 +163,7 @@ class Runner:
 
     @property
     def is_busy(self) -> bool:
-        return self.active is not None or self._wish is not None
+        return self.active is not None or self._request is not None
 
     @property
     def upcoming(self) -> CodonId | None:
@@ -194,7 +194,7 @@ class Runner:
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
         self.leave_to_clients()
         self._goes_on = self._autostart
-        self._want(Wish(codon_id, skip_rig))
+        self._want(CodonRequest(codon_id, skip_rig))
 
     def _end_wait(self, codon_id: CodonId | None) -> bool:
         """Let a codon that waits for the end of a limit continue; None: whichever it is."""
@@ -212,7 +212,7 @@ class Runner:
         """Request the codon that waits for the end of a limit since an earlier server, if any."""
         suspended = suspended_codon(self._ctx.state)
         if suspended is not None:
-            self._want(Wish(suspended.codon_id))
+            self._want(CodonRequest(suspended.codon_id))
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
         """Refuse a codon that is not in the plan, and any codon while files are half restored."""
@@ -225,8 +225,8 @@ class Runner:
         if self._until is not None and plan_entry(plan, self._until) is None:
             raise _unknown_codon(self._until, plan)
 
-    def _want(self, wish: Wish) -> None:
-        self._wish, self._pause = wish, None
+    def _want(self, request: CodonRequest) -> None:
+        self._request, self._pause = request, None
         self._at_rest = anyio.Event()
         self._wake.set()
 
@@ -246,7 +246,7 @@ class Runner:
 
         self.start(codon_id)
         if self._is_to_be_retried(codon_id):
-            self._want(Wish(codon_id, is_retry=True))
+            self._want(CodonRequest(codon_id, is_retry=True))
 
         return codon_id
 
@@ -294,7 +294,7 @@ class Runner:
 
     async def quiesce(self, halt: Halt) -> None:
         """End what is running; return when its record is terminal and nothing moves."""
-        self._wish = self._pause = None
+        self._request = self._pause = None
         if self.active is not None:
             await self.active.interrupt(halt)
 
@@ -334,10 +334,10 @@ class Runner:
     async def run(self) -> None:
         """Serve requests until cancelled."""
         while True:
-            await self._next_wish()
-            while (wish := self._wish) is not None:
+            await self._next_request()
+            while (request := self._request) is not None:
                 if await self._has_room():
-                    await self._serve(wish)
+                    await self._serve(request)
 
             self._at_rest.set()
             self._on_change()
@@ -356,7 +356,7 @@ class Runner:
 
         return not space.is_short
 
-    async def _next_wish(self) -> None:
+    async def _next_request(self) -> None:
         """Wait until a codon is requested or the time for another attempt has come."""
         pause = self._pause
         with anyio.move_on_after(math.inf if pause is None else pause.seconds):
@@ -364,11 +364,11 @@ class Runner:
 
         self._wake = anyio.Event()
         if pause is not None and self._pause is pause and not self._guard.is_rolling_back:
-            self._want(Wish(pause.codon_id, is_retry=True))
+            self._want(CodonRequest(pause.codon_id, is_retry=True))
 
-    async def _serve(self, wish: Wish) -> None:
-        entry = plan_entry(self._ctx.state.execution_plan, wish.codon_id)
-        assert entry is not None, "a wish names an entry of the plan"
+    async def _serve(self, request: CodonRequest) -> None:
+        entry = plan_entry(self._ctx.state.execution_plan, request.codon_id)
+        assert entry is not None, "a request names an entry of the plan"
         if suspended_codon(self._ctx.state) is not None:
             open_since = self._ctx.state.runs[0].run_id
             resumed = CodonRun(self._ctx, open_since, entry, restored_rig=None, is_resumed=True)
@@ -376,21 +376,21 @@ class Runner:
             return
 
         if entry.codon.attempts is not None and self._explore is not None:
-            self._wish = None
+            self._request = None
             await self._explore(entry)
             return
 
         standing_rig = None
-        if wish.is_retry:
+        if request.is_retry:
             try:
-                standing_rig = await self._restoration.before_retry(wish.codon_id)
+                standing_rig = await self._restoration.before_retry(request.codon_id)
             except (Refused, NotAsBefore) as fault:
-                await self._cannot_be_retried(wish, fault)
+                await self._cannot_be_retried(request, fault)
                 return
 
         # A codon of the present thread that is started once more is meant to run.
-        is_again = any(each.codon.codon_id == wish.codon_id for each in thread(self._ctx.state))
-        run_id = await self._open_run(wish, entry)
+        is_again = any(each.codon.codon_id == request.codon_id for each in thread(self._ctx.state))
+        run_id = await self._open_run(request, entry)
         if run_id is None:
             return
 
@@ -398,8 +398,8 @@ class Runner:
             self._ctx,
             run_id,
             self._ctx.recorded.original_entry(entry),
-            restored_rig=standing_rig or self._runs.restored_rig(run_id, wish.codon_id),
-            skip_rig=wish.skip_rig,
+            restored_rig=standing_rig or self._runs.restored_rig(run_id, request.codon_id),
+            skip_rig=request.skip_rig,
             may_reuse=not is_again and wants_reuse(self._ctx, run_id, entry),
         )
         self._loops.begin(entry)
@@ -407,7 +407,7 @@ class Runner:
 
     async def _run_codon(self, run_id: RunId, entry: PlanEntry, run: CodonRun) -> None:
         self.active = run
-        self._wish = None
+        self._request = None
         self._set_outcome(Outcome.WAITING)
         try:
             terminal = await run.run()
@@ -425,24 +425,24 @@ class Runner:
 
         await self._after(entry, terminal, halted=halted)
 
-    async def _open_run(self, wish: Wish, entry: PlanEntry) -> RunId | None:
+    async def _open_run(self, request: CodonRequest, entry: PlanEntry) -> RunId | None:
         """Return the run in which a codon starts, with the work of the codon before it done.
 
         None if that work failed, or a rollback or the server's end has cancelled the request.
         """
-        due = await self._aftermath.due(wish.codon_id)
-        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
+        due = await self._aftermath.due(request.codon_id)
+        run_id = await self._runs.open_for(request.codon_id, is_retry=request.is_retry)
         try:
             if due is not None:
                 await self._aftermath.catch_up(run_id, due)
 
             await self._aftermath.expect(run_id, entry)
         except AftermathFailed as fault:
-            self._wish = None
+            self._request = None
             await self._break_off(fault)
             return None
 
-        return run_id if self._wish is wish else None
+        return run_id if self._request is request else None
 
     async def _settle(
         self, run_id: RunId, entry: PlanEntry, terminal: TerminalCodon
@@ -526,7 +526,7 @@ class Runner:
     async def _pause_before(
         self, retry: RetryDecision, entry: PlanEntry, failed: FailedCodon
     ) -> None:
-        if self._wish is not None:
+        if self._request is not None:
             return  # A client was faster.
 
         self._pause = RetryDelay(entry.codon_id, retry.after_ms / 1000)
@@ -556,12 +556,12 @@ class Runner:
         self._set_outcome(Outcome.FAILED)
         await self.idle("codon-failed", sentence)
 
-    async def _cannot_be_retried(self, wish: Wish, fault: Exception) -> None:
-        if self._wish is not wish:
+    async def _cannot_be_retried(self, request: CodonRequest, fault: Exception) -> None:
+        if self._request is not request:
             return  # A rollback was faster: the error comes from it.
 
-        self._wish = None
-        await self._give_up(f"Codon {wish.codon_id} cannot be retried: {fault}")
+        self._request = None
+        await self._give_up(f"Codon {request.codon_id} cannot be retried: {fault}")
 
     def _is_to_be_retried(self, codon_id: CodonId) -> bool:
         """Return whether a codon failed and its policy restores the files before a retry."""
@@ -581,10 +581,10 @@ class Runner:
             await self.close_run()
             self._set_outcome(Outcome.COMPLETED)
             await self._tell_the_end(terminal)
-        elif self._wish is not None:
+        elif self._request is not None:
             return  # A client was faster than the plan.
         elif self._goes_on and not self._guard.is_closing and not self._guard.is_rolling_back:
-            self._wish = Wish(following)
+            self._request = CodonRequest(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
 

@@ -160,7 +160,7 @@ class Conversations:
 
     async def _await_handshake(self, connection: Connection, outbox: Outbox) -> None:
         with anyio.move_on_after(self._patience.handshake_seconds):
-            await connection.greeted.wait()
+            await connection.handshake_done.wait()
             return
 
         outbox.finish(POLICY_VIOLATION, "no handshake in time")

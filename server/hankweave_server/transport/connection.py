@@ -165,7 +165,7 @@ class Connection:
         self._bucket = TokenBucket(shared.clock.monotonic())
         self._caller: Caller | None = None
         self._wants_replies = False
-        self.greeted = anyio.Event()
+        self.handshake_done = anyio.Event()
         """Set when a handshake was accepted."""
 
     async def receive(self, frame: str | bytes) -> None:
@@ -264,12 +264,12 @@ class Connection:
         await self._introduce(caller, last, hello)
         self._outlet.address(not caller.wants_replies)
         self._outlet.show_progress(hello.progress)
-        self.greeted.set()
+        self.handshake_done.set()
         if self._caller is None:
             await self._catch_up(since)
 
         self._caller = caller
-        for event in self._api.greeted(caller):
+        for event in self._api.initial_events(caller):
             self._send_event(event)
 
     async def _accept_agent(self, hello: HandshakeData) -> None:
@@ -284,7 +284,7 @@ class Connection:
             self._pages,
         )
         self._caller = Caller(self._client_id, mode, wants_replies=True, is_agent=True)
-        self.greeted.set()
+        self.handshake_done.set()
 
     def _reject_token(self) -> None:
         refusal = Refused(
@@ -317,9 +317,9 @@ class Connection:
             )
             frames.append(self._projected(event_frame(degraded, self._clock)))
 
-        greeting = ((frame,) for frame in frames if frame is not None)
+        initial = ((frame,) for frame in frames if frame is not None)
         await self._outlet.stream(
-            chain([handshake_response(response, newest_first)], greeting), self._pages
+            chain([handshake_response(response, newest_first)], initial), self._pages
         )
 
     async def _newest(self, last: int) -> tuple[tuple[int, ...], int]:

@@ -107,7 +107,7 @@ class Upgrade:
     role: Role | None
 
 
-class FrontDoor:
+class HttpHandler:
     """The handler of HTTP requests: an upgrade, a page, or a refusal for each."""
 
     def __init__(self, exposure: Exposure, port: int, gate: Gate, api: ServerApi) -> None:

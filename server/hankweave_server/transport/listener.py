@@ -49,7 +49,7 @@ from hankweave_server.transport.connection import (
 )
 from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.frames import JournalPages
-from hankweave_server.transport.http import FrontDoor
+from hankweave_server.transport.http import HttpHandler
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.idempotency import AnswerBook
 from hankweave_server.transport.outbox import OutboxLimits
@@ -189,7 +189,7 @@ class Listener:
         self._group = group
         self._grace_seconds = settings.grace_seconds
         self._sockets: set[Socket] = set()
-        self._front_door: FrontDoor | None = None
+        self._http: HttpHandler | None = None
         self._server: Server | None = None
         self._port: Port | None = None
         self._is_crowded = False
@@ -261,7 +261,7 @@ class Listener:
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
         # Created before the first request is accepted, because both checks include the port.
-        self._front_door = FrontDoor(settings.exposure, self.port, self._gate, self._api)
+        self._http = HttpHandler(settings.exposure, self.port, self._gate, self._api)
         self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
 
@@ -370,8 +370,8 @@ class Listener:
 
     def _judge(self, client: ServerConnection, request: Request) -> Response | None:
         assert isinstance(client, Socket)
-        assert self._front_door is not None
-        verdict = self._front_door.judge(request, client.peer_host)
+        assert self._http is not None
+        verdict = self._http.judge(request, client.peer_host)
         if isinstance(verdict, Response):
             return verdict
 

@@ -52,7 +52,7 @@ class ServerApi:
     last_seq: Callable[[], int]
     ready: Callable[[], ServerReady]
     snapshot: Callable[[], StateSnapshot]
-    greeted: Callable[[Caller], Iterable[EventData]]
+    initial_events: Callable[[Caller], Iterable[EventData]]
     """Called after each handshake; returns the events that this client alone is sent first."""
     health: Callable[[], HealthAnswer]
     metrics: Callable[[], bytes]

@@ -268,7 +268,7 @@ class Port(socket.socket):
             if error.errno not in _OUT_OF_DESCRIPTORS:
                 raise
 
-            self._turn_away(error)
+            self._refuse_connection(error)
         else:
             if connection.fileno() <= self._highest:
                 return connection, address
@@ -282,7 +282,7 @@ class Port(socket.socket):
         super().close()
         self._let_go_of_spare()
 
-    def _turn_away(self, error: OSError) -> None:
+    def _refuse_connection(self, error: OSError) -> None:
         """Use the spare descriptor to close a connection; without one, raise the error.
 
         The loop pauses accepting after that error.

@@ -72,7 +72,7 @@ async def test_a_fault_ends_the_export_and_not_the_ledger(tmp_path: Path) -> Non
     kept = Kept(has_fault=True)
     with server_log(tmp_path / "server.log"):
         async with open_ledger(tmp_path) as ledger:
-            with ledger.subscribe(telemetry_of(kept, ledger).heed):
+            with ledger.subscribe(telemetry_of(kept, ledger).handle):
                 for run in (ONE, TWO):
                     await ledger.record(RunStarted(run=a_run(run)))
                     await ledger.record(RunCompleted(run_id=run, end_time=LATER))
@@ -102,7 +102,7 @@ async def test_the_next_server_reads_what_an_open_run_has_told(
 
     kept = Kept()
     async with open_ledger(tmp_path) as ledger:
-        with ledger.subscribe(telemetry_of(kept, ledger).heed):
+        with ledger.subscribe(telemetry_of(kept, ledger).handle):
             await ledger.record(RunCompleted(run_id=TWO, end_time=LATER))
 
     (span,) = (each for each in kept.sent if isinstance(each, Span))

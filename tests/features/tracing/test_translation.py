@@ -170,7 +170,7 @@ class Story:
 
     def exported(self, tracing: Tracing, since: int = 0) -> list[Exported]:
         pairs = zip(self.events[since:], self.states[since:], strict=True)
-        return [each for event, state in pairs for each in tracing.heed(event, state)]
+        return [each for event, state in pairs for each in tracing.handle(event, state)]
 
 
 def spans_of(exported: Iterable[Exported]) -> list[Span]:
@@ -511,7 +511,7 @@ def test_another_server_ends_what_one_has_begun() -> None:
     for ended in range(len(story.events) + 1):
         begun = Tracing("nightly")
         pairs = list(zip(story.events[:ended], story.states[:ended], strict=True))
-        before = [each for event, state in pairs for each in begun.heed(event, state)]
+        before = [each for event, state in pairs for each in begun.handle(event, state)]
         state = story.states[ended - 1] if ended else EMPTY
         follows = Tracing("nightly")
         follows.recall(state, story.events[:ended])

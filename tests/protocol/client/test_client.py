@@ -165,7 +165,7 @@ async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path
                 if left == 200:
                     break_connections(server)
                 elif left == 249:  # The events since then wait for the next connection.
-                    await eventually(lambda cuts=cuts: len(rest.greeted) > cuts + 1)
+                    await eventually(lambda cuts=cuts: len(rest.callers) > cuts + 1)
 
         async with anyio.create_task_group() as group:
             group.start_soon(pour)
@@ -173,7 +173,7 @@ async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path
                 seqs = [event.seq async for event in _first(client, total)]
 
         assert seqs == list(range(1, total + 1))
-        assert len(rest.greeted) > 5, "connections were really broken"
+        assert len(rest.callers) > 5, "connections were really broken"
 
 
 async def test_what_comes_twice_is_yielded_once(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_a_missing_event_is_fetched(tmp_path: Path) -> None:
         with limited():
             assert [event.seq async for event in _first(client, 2)] == [1, 2]
 
-        assert len(rest.greeted) == 2
+        assert len(rest.callers) == 2
 
 
 async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
             await begun.wait()
             break_connections(server)
             with limited():
-                await eventually(lambda: len(rest.greeted) == 2)
+                await eventually(lambda: len(rest.callers) == 2)
 
             go.set()
 

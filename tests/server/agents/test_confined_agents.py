@@ -14,7 +14,7 @@ import pytest
 from hankweave_server.agents.base import AgentStartFailed, PlainOutput
 from hankweave_server.agents.process import peers, process_table
 from hankweave_server.agents.process.leftovers import sweep
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.confinement import landlock
 from hankweave_server.confinement.policy import Facts, Fence, Level, Policy, workspace_policy
 from hankweave_server.confinement.probe import own_programs, try_level
@@ -120,16 +120,16 @@ async def test_a_new_server_finds_a_confined_leftover(tmp_path, a_task, fence: F
     """Marks in environments inside of the fence can be read from outside."""
     task = a_task(fence=fence)
     processes, elsewhere = tmp_path / "processes", tmp_path / "elsewhere"
-    errands = Errands(task.run_id, task.codon_id, processes, fence)
+    subprocess_tasks = SubprocessTasks(task.run_id, task.codon_id, processes, fence)
     with limited():
-        async with errands.start(
+        async with subprocess_tasks.start(
             ["sleep", "600"], task.work_tree, {"PATH": os.environ["PATH"]}
-        ) as errand:
+        ) as child:
             (record,) = processes.iterdir()
             elsewhere.mkdir()
             (elsewhere / record.name).write_bytes(b"{torn")
             killed = await sweep(elsewhere)
-            await errand.ended()
+            await child.ended()
 
     assert "sleep 600" in {one.command for one in killed if not one.survived}
 
@@ -236,11 +236,11 @@ async def test_a_command_is_confined_like_an_agent(tmp_path: Path, a_task, fence
     """Rigs and checks run inside the same fence."""
     task = a_task()
     outside = tmp_path / "outside"
-    errands = Errands(task.run_id, task.codon_id, tmp_path / "processes", fence)
+    subprocess_tasks = SubprocessTasks(task.run_id, task.codon_id, tmp_path / "processes", fence)
     command = ["sh", "-c", f"touch inside; touch {outside}"]
     with limited():
-        async with errands.start(command, task.work_tree, dict(os.environ)) as errand:
-            await errand.ended()
+        async with subprocess_tasks.start(command, task.work_tree, dict(os.environ)) as child:
+            await child.ended()
 
     assert (task.work_tree / "inside").exists()
     assert not outside.exists()

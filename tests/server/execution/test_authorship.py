@@ -372,6 +372,6 @@ def test_a_file_that_a_person_and_an_agent_changed_is_contested(
     """The order does not matter. A burst lists only some files, so its folders count."""
     work = WorkSoFar(people={"a"})
     for event in events:
-        work.heed(event)
+        work.handle(event)
 
     assert work.by_both() == both

@@ -63,7 +63,7 @@ async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_p
     with limited():
         async with room.permits.attending() as tasks:
             for signal in (ASKED, PermissionWithdrawn("r1"), ASKED):
-                await room.permits.heed(signal, room.session, tasks)
+                await room.permits.handle(signal, room.session, tasks)
 
             (left,) = room.desk.pending
             await room.desk.answer(left.request_id, PermissionVerdict("allow", "client"))
@@ -83,7 +83,7 @@ async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -
 
     async def fail() -> None:
         async with room.permits.attending() as tasks:
-            await room.permits.heed(ASKED, room.session, tasks)
+            await room.permits.handle(ASKED, room.session, tasks)
             await anyio.wait_all_tasks_blocked()
             raise AgentUnkillable((1,))
 

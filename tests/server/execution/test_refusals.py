@@ -14,8 +14,8 @@ def result(*denied: str) -> ResultReported:
 
 
 def after(refusals: Refusals, name: str, call: str, *, is_error: bool, **more: bool) -> None:
-    refusals.heed(ToolCalled(call, name, {}))
-    refusals.heed(ToolReturned(call, name, "", is_error=is_error, **more))
+    refusals.handle(ToolCalled(call, name, {}))
+    refusals.handle(ToolReturned(call, name, "", is_error=is_error, **more))
 
 
 def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
@@ -25,7 +25,7 @@ def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
     after(refusals, "Bash", "2", is_error=True)
     after(refusals, "Write", "3", is_error=True, is_refused=True)
     assert refusals.warning(ONE) is None
-    refusals.heed(result("1", "2"))
+    refusals.handle(result("1", "2"))
     warning = refusals.warning(ONE)
     assert warning is not None
     assert (warning.codon_id, warning.kind) == (ONE, "tools-refused")
@@ -37,10 +37,10 @@ def test_what_the_permissions_deny_is_a_refusal() -> None:
     """A denied call counts, whether the agent reports it as failed or not at all."""
     for is_told in (True, False):
         refusals = Refusals()
-        refusals.heed(ToolCalled("1", "Bash", {}))
+        refusals.handle(ToolCalled("1", "Bash", {}))
         refusals.deny("Bash")
         if is_told:
-            refusals.heed(ToolReturned("1", "Bash", "no", is_error=True))
+            refusals.handle(ToolReturned("1", "Bash", "no", is_error=True))
 
         warning = refusals.warning(ONE)
         assert warning is not None
@@ -51,7 +51,7 @@ def test_one_tool_that_did_work_is_enough() -> None:
     """A tool that failed by itself counts as not refused; read-only tools do not count."""
     refusals = Refusals()
     after(refusals, "Bash", "1", is_error=True)
-    refusals.heed(result("1"))
+    refusals.handle(result("1"))
     after(refusals, "Read", "2", is_error=False)
     after(refusals, "TodoWrite", "3", is_error=False)
     assert refusals.warning(ONE) is not None
@@ -70,5 +70,5 @@ def test_a_denied_call_that_is_tried_again_and_allowed_is_no_refusal() -> None:
 
 def test_an_agent_that_asked_for_no_tool_was_refused_nothing() -> None:
     refusals = Refusals()
-    refusals.heed(result())
+    refusals.handle(result())
     assert refusals.warning(ONE) is None

@@ -144,9 +144,9 @@ def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> 
     with server_log(log, logging.DEBUG if level == "debug" else logging.INFO):
         events = EventLog(layout, SystemClock())
         for number in range(500):
-            events.heed(published(changed(f"{number}.txt")))
+            events.handle(published(changed(f"{number}.txt")))
 
-        events.heed(published(Info(message="done")))
+        events.handle(published(Info(message="done")))
 
     said = [line.partition("] ")[2] for line in log.read_text().splitlines()]
     assert len(said) == lines

@@ -46,7 +46,7 @@ async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: 
         ]
         server.rest.publish()
         assert (await client.hear())["seq"] == 3
-        assert [caller.mode for caller in server.rest.greeted] == ["readonly"]
+        assert [caller.mode for caller in server.rest.callers] == ["readonly"]
 
 
 async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_wrong_token_in_the_handshake_ends_with_1008(tmp_path: Path) -> 
 
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
-        assert server.rest.greeted == []
+        assert server.rest.callers == []
 
 
 async def test_a_client_without_a_handshake_is_disconnected(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.process import leftovers
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.execution.codon.setup import below_a_keeper
 from hankweave_server.worktree.rigs import (
     CommandTimedOut,
@@ -178,7 +178,7 @@ def test_a_copy_that_is_given_up_leaves_nothing(work_tree: Path, template: Path)
 def start_in(work_tree: Path) -> Start:
     """Start commands as the server does; their records lie beside the work tree."""
     processes = work_tree.parent / "processes"
-    return below_a_keeper(Errands(RunId("run"), CodonId("one"), processes))
+    return below_a_keeper(SubprocessTasks(RunId("run"), CodonId("one"), processes))
 
 
 class Output:

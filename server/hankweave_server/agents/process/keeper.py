@@ -50,7 +50,7 @@ The protocol. Orders are single bytes (INTERRUPT, TERMINATE, PAUSE, RESUME), eac
 `done`. Reports are lines: `started PID`, `failed ERRNO` or `unconfined REASON`, then `exited CODE`
 or `killed SIGNAL` for the agent itself, and `empty` when nothing of its tree is left.
 
-Read `Keeper.keep` first (the life of an agent), then `_obey`, `_end_tree` and `_reap`, then
+Read `Keeper.keep` first (the life of an agent), then `_follow_order`, `_end_tree` and `_reap`, then
 `_start` and `_become` (what happens between fork and exec). The module runs in an isolated
 interpreter, so it imports the standard library and modules that do the same (see `own_program`).
 """
@@ -140,7 +140,7 @@ class Keeper:
         self._tell(f"started {self._agent}")
         _let_go_of_standard_streams()
         self._tree()  # Loads modules for which the agent does not have to wait.
-        while self._agent is not None and self._obey():
+        while self._agent is not None and self._follow_order():
             self._reap()
 
         self._left_alone_ns = time.time_ns()
@@ -170,7 +170,7 @@ class Keeper:
             with contextlib.suppress(OSError):
                 os.rmdir(self._group)
 
-    def _obey(self) -> bool:
+    def _follow_order(self) -> bool:
         """Wait for a signal or orders and carry the orders out; False if the server is gone."""
         _wait_for(self._orders, self._alarm)
         _drain(self._alarm)

@@ -22,7 +22,7 @@ from hankweave_server.confinement.policy import Fence, environment_of
 
 
 @dataclass(frozen=True, slots=True)
-class Errands:
+class SubprocessTasks:
     """Starter of commands on behalf of one codon."""
 
     run_id: RunId
@@ -34,7 +34,7 @@ class Errands:
     @asynccontextmanager
     async def start(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
-    ) -> AsyncIterator[Errand]:
+    ) -> AsyncIterator[SubprocessTask]:
         """Run a command; leaving the context ends all its processes.
 
         Its stdin is empty. Raises AgentStartFailed, and AgentUnkillable on leaving.
@@ -60,12 +60,12 @@ class Errands:
         try:
             async with process.at_work(self.processes_dir):
                 process.stdin.close()
-                yield Errand(process)
+                yield SubprocessTask(process)
         finally:
             process.close()
 
 
-class Errand:
+class SubprocessTask:
     """A running command."""
 
     def __init__(self, process: AgentProcess) -> None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class Teller(Protocol):
     """An output of a running server; its methods return at once."""
 
-    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+    def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         """Start the output with the addresses of the server; earlier events follow."""
 
     def tell(self, published: Published) -> None:
@@ -107,8 +107,8 @@ class LineTeller:
         self._voice = LineWriter()
         self._story = RunLines()
 
-    def greet(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
-        self._voice.open(greeting(layout, ready))
+    def begin(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+        self._voice.open(start_lines(layout, ready))
 
     def tell(self, published: Published) -> None:
         for told in self._story.lines(published.event):
@@ -124,7 +124,7 @@ class JsonTeller:
     def __init__(self) -> None:
         self._voice = LineWriter()
 
-    def greet(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
+    def begin(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._voice.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
 
     def tell(self, published: Published) -> None:
@@ -140,8 +140,8 @@ class LiveTeller:
     def __init__(self, voice: LiveVoice) -> None:
         self._voice = voice
 
-    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
-        self._voice.open(greeting(layout, ready), state)
+    def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        self._voice.open(start_lines(layout, ready), state)
 
     def tell(self, published: Published) -> None:
         self._voice.hear(published.event)
@@ -150,7 +150,7 @@ class LiveTeller:
         return self._voice.speaking()
 
 
-def greeting(layout: Layout, ready: ServerReady) -> str:
+def start_lines(layout: Layout, ready: ServerReady) -> str:
     """Return the first lines of output, with the addresses; the last line stays visible."""
     page = f"{ready.page_url}/"
     others = token_in(layout.viewer_token)
@@ -228,7 +228,10 @@ class LiveVoice:
             self._silent.set()
 
     def open(self, first: str, state: Callable[[], State], heard: Heard = NOTHING) -> None:
-        """Start with a greeting, whose last line stays visible, and with what is known already."""
+        """Start with the addresses of the server and what is known already.
+
+        The last line of the addresses stays visible.
+        """
         self._address = first.splitlines()[-1].strip()
         self._state, self._heard = state, heard
         for each in reversed(first.splitlines()):

@@ -222,7 +222,7 @@ def _serve_on(
         loaded,
         clock,
         prices=prices,
-        tell_ready=partial(teller.greet, chosen.layout),
+        tell_ready=partial(teller.begin, chosen.layout),
         tell_event=teller.tell,
         port=port,
         interrupts=interrupts,

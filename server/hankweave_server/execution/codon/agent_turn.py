@@ -32,9 +32,9 @@ from hankweave_server.agents.base import (
     AgentSignal,
     AgentTask,
     Exited,
+    MessageReceived,
     SessionStarted,
     TimedOut,
-    WordReceived,
 )
 from hankweave_server.background_tasks import alongside
 from hankweave_server.confinement.policy import Fence
@@ -420,12 +420,12 @@ class AgentWork:
                 self._permits.attending() as waits,
             ):
                 async for signal in session.signals():
-                    await self._heed(signal)
+                    await self._handle(signal)
                     await self._report_refusals(signal, task.fence)
                     if self._waits.is_first and self._narrator.conversation.has_worked:
                         self._waits.answered(self._subject)
 
-                    await self._permits.heed(signal, session, waits)
+                    await self._permits.handle(signal, session, waits)
 
                 outcome = await session.wait()
 
@@ -435,12 +435,12 @@ class AgentWork:
 
         return self._ending(outcome)
 
-    async def _heed(self, signal: AgentSignal) -> None:
-        self._refusals.heed(signal)
+    async def _handle(self, signal: AgentSignal) -> None:
+        self._refusals.handle(signal)
         match signal:
             case SessionStarted():
                 await self._session_started(signal)
-            case WordReceived(operation_id=operation_id):
+            case MessageReceived(operation_id=operation_id):
                 await self._told(operation_id, live=True)
             case _:
                 pass

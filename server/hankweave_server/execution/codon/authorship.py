@@ -321,7 +321,7 @@ class WorkSoFar:
         """Add files that people changed."""
         self.people.update(paths)
 
-    def heed(self, data: EventData) -> None:
+    def handle(self, data: EventData) -> None:
         """Add one event; after a restore of everything, what was before it does not count."""
         match data:
             case FileUpdated(source=source, path=path) if source.kind not in ("person", "rollback"):

@@ -31,6 +31,7 @@ from hankweave_server.agents.base import (
     ContextExceeded,
     LimitReported,
     MessageNamed,
+    MessageReceived,
     PermissionAsked,
     PermissionWithdrawn,
     PlainOutput,
@@ -43,7 +44,6 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
     UsageReported,
-    WordReceived,
 )
 from hankweave_server.agents.process.process_table import has_older, ticks_now
 from hankweave_server.domain.effects import calls
@@ -323,7 +323,7 @@ class EventRecorder:
                 self.conversation.complained(reason)
             case PermissionAsked():
                 await self._tool_asked(signal)
-            case PermissionWithdrawn() | WordReceived():
+            case PermissionWithdrawn() | MessageReceived():
                 pass  # Journaled by the task that waits for an answer or left the notice.
             case _:
                 assert_never(signal)

@@ -113,7 +113,7 @@ class Refusals:
         self._calls: dict[str, _Call] = {}
         self._denied: Counter[str] = Counter()
 
-    def heed(self, signal: AgentSignal) -> None:
+    def handle(self, signal: AgentSignal) -> None:
         """Note a call, its result, or what the agent itself was refused."""
         match signal:
             case ToolCalled(tool_use_id=call, name=name):

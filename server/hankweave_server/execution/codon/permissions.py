@@ -105,7 +105,7 @@ class Permits:
         self._over = why
         self._settle_all(why)
 
-    async def heed(self, signal: AgentSignal, session: AgentSession, tasks: TaskGroup) -> None:
+    async def handle(self, signal: AgentSignal, session: AgentSession, tasks: TaskGroup) -> None:
         """Answer a request, at once or as soon as it is decided."""
         match signal:
             case PermissionAsked():

@@ -310,14 +310,14 @@ class CodonRun:
         """Leave a notice for the agent, if there is one; it may end before it reads it."""
         self._was_influenced = True
         if self._work.session is not None:
-            await self._work.session.leave_word(notice.operation_id, text_of(notice))
+            await self._work.session.leave_message(notice.operation_id, text_of(notice))
 
     async def tell_of_rollback(self) -> None:
         """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
         self._was_influenced = True
         notice = self._ctx.state.notice
         if notice is not None and self._work.session is not None:
-            await self._work.session.leave_word(notice.operation_id, text_of(notice))
+            await self._work.session.leave_message(notice.operation_id, text_of(notice))
 
     async def run(self) -> TerminalCodon | None:
         """Run the codon to its end and return its terminal record.

@@ -27,7 +27,7 @@ from hankweave_protocol.hank import Check, RigCommand, RigCopy, RigItem
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import FailureReason, PlanEntry
 from hankweave_server.agents.base import AgentError, AgentStartFailed
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.execution.codon.confinement import (
     FenceReporter,
@@ -66,7 +66,7 @@ class _Rig:
         self._ctx = ctx
         self._run_id = run_id
         self._entry = entry
-        self._errands = Errands(run_id, entry.codon_id, ctx.layout.agent_processes)
+        self._subprocess_tasks = SubprocessTasks(run_id, entry.codon_id, ctx.layout.agent_processes)
         self._refusals = FenceReporter(ctx, entry.codon, entry.codon_id)
         self._last_copied: Path | None = None
 
@@ -107,7 +107,7 @@ class _Rig:
                 fence = await command_fence(self._ctx, self._entry.codon)
                 await run_rig_command(
                     spec.run,
-                    start=below_a_keeper(replace(self._errands, fence=fence)),
+                    start=below_a_keeper(replace(self._subprocess_tasks, fence=fence)),
                     cwd=copied if in_copied and copied is not None else work_tree,
                     env=command_environment(self._ctx.layout, self._entry.codon),
                     timeout_seconds=spec.timeout_seconds,
@@ -144,7 +144,7 @@ class _Rig:
         await self._ctx.ledger.post(*entries, run_id=self._run_id, codon_id=self._entry.codon_id)
 
 
-def below_a_keeper(errands: Errands) -> Start:
+def below_a_keeper(subprocess_tasks: SubprocessTasks) -> Start:
     """Return a starter that runs commands under a keeper, as agents are.
 
     They end even if this process dies.
@@ -155,8 +155,8 @@ def below_a_keeper(errands: Errands) -> Start:
         command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> AsyncIterator[RunningCommand]:
         try:
-            async with errands.start(command, folder, environment) as errand:
-                yield errand
+            async with subprocess_tasks.start(command, folder, environment) as child:
+                yield child
         except AgentStartFailed as error:
             raise RigError(f"The command could not be started: {error}") from error
         except AgentError as error:
@@ -210,7 +210,7 @@ class Checks:
         fault: RigError | None = None
         try:
             fence = await command_fence(self._ctx, codon)
-            errands = Errands(
+            subprocess_tasks = SubprocessTasks(
                 self._record.run_id,
                 self._record.entry.codon_id,
                 self._ctx.layout.agent_processes,
@@ -218,7 +218,7 @@ class Checks:
             )
             await run_rig_command(
                 check.run,
-                start=below_a_keeper(errands),
+                start=below_a_keeper(subprocess_tasks),
                 cwd=self._ctx.layout.work_tree,
                 env=command_environment(self._ctx.layout, codon),
                 timeout_seconds=check.timeout_seconds,

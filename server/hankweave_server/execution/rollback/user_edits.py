@@ -82,7 +82,7 @@ async def work_since(ledger: Ledger, seq: int) -> WorkSoFar:
     work = WorkSoFar()
     async for line in ledger.lines_after(seq):
         if any(name in line for name in RELEVANT):
-            work.heed(codec.decode_event(line).data)
+            work.handle(codec.decode_event(line).data)
 
     work.edited(ledger.state.edits)  # The newest may not be published yet.
     return work

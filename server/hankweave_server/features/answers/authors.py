@@ -159,9 +159,9 @@ class _Search:
                 if is_past and not any(self._calls.values()) and not any(self._unnamed.values()):
                     return
 
-            self._heed(line)
+            self._handle(line)
 
-    def _heed(self, line: _Line) -> None:
+    def _handle(self, line: _Line) -> None:
         data = line.data
         if line.type == FileUpdated.TYPE and data.path is not None:
             self._reported(line, data.path)

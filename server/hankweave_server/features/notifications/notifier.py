@@ -1,7 +1,7 @@
 """Deliver notifications: signed webhooks, and the services that the library apprise knows.
 
-Delivery never delays the run. `Notifier.heed` only queues; each destination has a task and a queue
-of its own, in which the oldest is dropped when it is full. A request is made in a thread, and
+Delivery never delays the run. `Notifier.handle` only queues; each destination has a task and a
+queue of its own, in which the oldest is dropped when it is full. A request is made in a thread, and
 repeated with growing delays until it succeeds, is refused for good, or has failed too often.
 
 A URL of a destination often contains its password. No URL is logged, printed or part of an error
@@ -355,7 +355,7 @@ class Notifier:
         self._held = anyio.Event()
         self._stopping = anyio.Event()
 
-    def heed(self, published: Published) -> None:
+    def handle(self, published: Published) -> None:
         """Queue what an event is about.
 
         Runs in the ledger's writer, so it neither waits nor raises.

@@ -29,4 +29,4 @@ async def _open(found: tuple[Destination, ...], opened: OpenedExecution) -> Obse
         spent=total_cost(opened.ledger.state),
         max_dollars=dollar_limit(opened.hank.hank, opened.settings.max_cost),
     )
-    return Observer(notifier.heed, notifier.finish, notice=notifier.notice, run=notifier.run)
+    return Observer(notifier.handle, notifier.finish, notice=notifier.notice, run=notifier.run)

@@ -36,7 +36,7 @@ def prepared(settings: RunSettings, layout: Layout, _clock: Clock) -> OpensObser
 
 async def _open(exporter: Exporter, opened: OpenedExecution) -> Observer:
     telemetry = await anyio.to_thread.run_sync(_telemetry, exporter, opened)
-    return Observer(telemetry.heed, telemetry.finish, traceparent=telemetry.traceparent)
+    return Observer(telemetry.handle, telemetry.finish, traceparent=telemetry.traceparent)
 
 
 def _telemetry(exporter: Exporter, opened: OpenedExecution) -> Telemetry:

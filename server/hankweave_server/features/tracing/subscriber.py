@@ -1,6 +1,6 @@
 """From the ledger's events to the exporter.
 
-`heed` runs in the ledger's writer. It translates an event (`translation`), and hands what is
+`handle` runs in the ledger's writer. It translates an event (`translation`), and hands what is
 finished to the exporter, which queues it. An execution does not depend on its telemetry: a fault in
 here ends the export, and not the run.
 """
@@ -71,13 +71,13 @@ class Telemetry:
         except Exception as error:
             self._end(error)
 
-    def heed(self, published: Published) -> None:
+    def handle(self, published: Published) -> None:
         """Export what an event is about; neither waits nor raises."""
         if self._has_failed:
             return
 
         try:
-            for each in self._tracing.heed(published.event, self._ledger.durable_state):
+            for each in self._tracing.handle(published.event, self._ledger.durable_state):
                 self._exporter.send(each)
         except Exception as error:
             self._end(error)

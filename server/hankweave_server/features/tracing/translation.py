@@ -195,7 +195,7 @@ class Tracing:
             self._open_from(run, state)
 
         for event in known:
-            self.heed(event, state)
+            self.handle(event, state)
 
         self._open_from(run, state)
         self._runs = {run.run_id: self._runs[run.run_id]}
@@ -206,7 +206,7 @@ class Tracing:
             if is_active(codon):
                 self._open_codon(run.run_id, codon, state)
 
-    def heed(self, event: Event, state: State) -> Iterable[Exported]:
+    def handle(self, event: Event, state: State) -> Iterable[Exported]:
         """Return what is to be exported after an event; `state` is the one that it has led to."""
         match event.data:
             case StateTransition(transition_type=kind) as moved if kind in _FOLLOWED:

@@ -26,7 +26,7 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.agents.base import AgentNeeds
 from hankweave_server.agents.fence import fence_for
 from hankweave_server.agents.process.own_program import own_program
-from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
@@ -165,7 +165,7 @@ class Trials:
         try:
             await run_rig_command(
                 self._command,
-                start=below_a_keeper(self._errands(layout)),
+                start=below_a_keeper(self._subprocess_tasks(layout)),
                 cwd=layout.work_tree,
                 env=self._environment(layout),
                 timeout_seconds=None,
@@ -193,8 +193,8 @@ class Trials:
             "Let it exit with 0 if it passes, 1 to 124 if it fails, and 125 to skip a checkpoint.",
         ) from failed
 
-    def _errands(self, layout: Layout) -> Errands:
-        return Errands(
+    def _subprocess_tasks(self, layout: Layout) -> SubprocessTasks:
+        return SubprocessTasks(
             RunId("bisect"), CodonId("bisect"), layout.agent_processes, fence=self._fence(layout)
         )
 

@@ -47,7 +47,7 @@ from hankweave_protocol.hank import CommandAgentSpec, ScriptedAgentSpec
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.cli.live.reporters import greeting
+from hankweave_server.cli.live.reporters import start_lines
 from hankweave_server.cli.output.document import hand_over, unwritten
 from hankweave_server.cli.output.event_lines import asking_line, event_line, short
 from hankweave_server.cli.output.server_lines import LineWriter
@@ -147,11 +147,11 @@ class Banners:
         """Return whether a step has changed a file, as far as the events tell."""
         return path in self.touched or (self.has_burst and path not in self.untouched)
 
-    def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+    def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self._state = state
         self.before = self.before or _where_it_stands(state())
         if not self._quiet:
-            self._voice.open(greeting(layout, ready))
+            self._voice.open(start_lines(layout, ready))
 
     def tell(self, published: Published) -> None:
         event = published.event

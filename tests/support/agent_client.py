@@ -14,7 +14,7 @@ from hankweave_server.execution.codon.environment import mcp_command
 from support.waiting import LIMIT
 
 
-class AgentDoor:
+class AgentClient:
     """A real process, with the calls that an agent can make."""
 
     def __init__(self, client: Client) -> None:
@@ -42,9 +42,9 @@ class AgentDoor:
 
 
 @asynccontextmanager
-async def agent_door(
+async def agent_client(
     place: Path, codon: str | None = None, cwd: Path | None = None, **env: str
-) -> AsyncIterator[AgentDoor]:
+) -> AsyncIterator[AgentClient]:
     """Start it as a person's own agent does, or on an agent's socket; stop it at the block's end.
 
     `place` is an execution, or the socket of an agent that the daemon runs.
@@ -55,7 +55,7 @@ async def agent_door(
 
     parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=cwd)
     async with Client(parameters, read_timeout_seconds=LIMIT) as client:
-        yield AgentDoor(client)
+        yield AgentClient(client)
 
 
 def text_of(result: CallToolResult) -> str:

@@ -118,7 +118,7 @@ async def test_host_origin_and_token_are_checked_before_the_upgrade(tmp_path: Pa
             status, _ = await ask(server, upgrade(server, path, host, origin, *headers))
             assert status == expected, (host, origin, kind)
 
-        assert server.rest.greeted == []
+        assert server.rest.callers == []
 
 
 async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None:
