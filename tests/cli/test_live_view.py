@@ -20,7 +20,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.cli.live.frame import amount, duration, frame
 from hankweave_server.cli.live.model import NOTHING, Heard, view
-from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveVoice, keys_of
+from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveDisplay, keys_of
 from hankweave_server.cli.shared.serving import QUESTION
 from hankweave_server.clock import SystemClock
 from support.histories import MOMENT, completed, running
@@ -131,7 +131,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     state = state_of(running("c5000"), plan=names)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=30)
-    voice = LiveVoice(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
+    voice = LiveDisplay(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
     line = AgentOutput(codon_id=CodonId("c5000"), stream="stdout", line="chatter")
     event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
     asked = 0
@@ -142,7 +142,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
         return state
 
     began = time.monotonic()
-    with voice.speaking():
+    with voice.writing():
         voice.open("hello\n  address", looked_at)
         while asked < 10:
             voice.hear(event)

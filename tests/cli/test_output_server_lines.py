@@ -34,7 +34,7 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     """
     reader = SlowReader(1 + fitting)
     voice = LineWriter(reader)
-    with voice.speaking():
+    with voice.writing():
         voice.open("ready")
         assert reader.begun.wait(LIMIT)
         for line in lines:
@@ -51,7 +51,7 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
     """`server.ready` is the first line (DESIGN 11); the order of the others is kept."""
     stream = io.StringIO()
     voice = LineWriter(stream)
-    with voice.speaking():
+    with voice.writing():
         voice.say("one")
         voice.open("ready")
         voice.say("two")
@@ -88,7 +88,7 @@ def test_who_closes_the_pipe_is_told_no_more() -> None:
     reader = io.StringIO()
     voice = LineWriter(reader)
     reader.close()
-    with voice.speaking():
+    with voice.writing():
         voice.open("ready")
         for number in range(1_000):
             voice.say(str(number))

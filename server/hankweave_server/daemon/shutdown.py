@@ -151,7 +151,7 @@ class Signals:
                         continue
 
                     if number == signal.SIGHUP:
-                        let_go_of_closed_terminal()
+                        detach_from_closed_terminal()
 
                     if number == signal.SIGINT and self._may_ask():
                         self._asking = anyio.CancelScope()
@@ -205,7 +205,7 @@ def _to_be_caught() -> list[signal.Signals]:
     return [each for each in _ENDING if each != signal.SIGHUP or not is_kept_alive] + [*free]
 
 
-def let_go_of_closed_terminal() -> None:
+def detach_from_closed_terminal() -> None:
     """Redirect the standard streams from a closed terminal to /dev/null.
 
     Each later write would fail, and even the exit code would be that of a failed write.

@@ -102,7 +102,7 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
         recorded = opened.ledger.digest.checkpoints()
         app.checkpointer.note_recorded(recorded.standing)
 
-    await app.housekeeper.forget_lost_journeys()
+    await app.housekeeper.drop_unreachable_rollbacks()
     await _validate(app, opened, recorded.pruned)
     recovery = app.recovery(recorded.standing)
     with _refusing_what_cannot_be_restored():

@@ -77,7 +77,7 @@ MOST_COPIES = 100
 """Number of alternative names tried when a file's own name is taken (Hankweave's limit)."""
 
 
-class HandingOutFailed(Exception):
+class OutputNotCopied(Exception):
     """A file could not be copied; those before it were."""
 
 
@@ -94,20 +94,20 @@ def hand_out(
 
     With `overwrite`, existing files are replaced. Otherwise the copy becomes
     `name_<n>_<now_ms>.ext` beside the existing file, as in Hankweave, unless that file has the
-    same content. Raises HandingOutFailed and UnsupportedPattern.
+    same content. Raises OutputNotCopied and UnsupportedPattern.
     """
     with closing(Descent(work_tree, at_the_top=at_the_top)) as descent:
         chosen = choose(descent, patterns)
         if chosen.failed:
             path, reason = next(iter(chosen.failed.items()))
-            raise HandingOutFailed(f"{shown(path)}: {reason}")
+            raise OutputNotCopied(f"{shown(path)}: {reason}")
 
         paths = tuple(path for path in chosen.files if is_regular(descent, path))
         for path in paths:
             try:
                 _copy(descent, path, directory, None if overwrite else now_ms)
             except OSError as problem:
-                raise HandingOutFailed(f"{shown(path)}: {problem.strerror}") from problem
+                raise OutputNotCopied(f"{shown(path)}: {problem.strerror}") from problem
 
         _sync(directory, paths)
 
@@ -121,7 +121,7 @@ def _sync(directory: Path, paths: tuple[bytes, ...]) -> None:
     try:
         fsutil.sync_filesystem(directory)
     except OSError as problem:
-        raise HandingOutFailed(f"{directory}: {problem.strerror}") from problem
+        raise OutputNotCopied(f"{directory}: {problem.strerror}") from problem
 
 
 def _copy(descent: Descent, path: bytes, directory: Path, beside_ms: int | None) -> None:
@@ -295,7 +295,7 @@ class CodonOutputs:
         )
         try:
             paths = await anyio.to_thread.run_sync(copy)
-        except (HandingOutFailed, UnsupportedPattern) as error:
+        except (OutputNotCopied, UnsupportedPattern) as error:
             raise OutputFailed(f"Copying the output files of {entry.codon_id}: {error}") from error
 
         if not paths:

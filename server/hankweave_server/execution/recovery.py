@@ -90,7 +90,7 @@ from hankweave_server.execution.codon.agent_turn import NO_PROCESS
 from hankweave_server.execution.codon.authorship import ANYTHING, Reach, left_running
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
+from hankweave_server.execution.resume import PlanConflict, grown, replanned, restarted_plan
 from hankweave_server.execution.rollback.intents import standing
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
@@ -202,7 +202,7 @@ class Recovery:
     ) -> tuple[PlanEntry, ...]:
         state, hank = self._ctx.state, self._ctx.recorded.hank
         if other_hank and begin_at is not None:
-            return begun_again(state, hank, begin_at)
+            return restarted_plan(state, hank, begin_at)
 
         if other_hank:
             try:

@@ -91,7 +91,7 @@ class PlanConflict(Exception):
         self.now = now
 
 
-def begun_again(state: State, hank: Hank, codon_id: CodonId) -> Plan:
+def restarted_plan(state: State, hank: Hank, codon_id: CodonId) -> Plan:
     """Return another hank's plan for an execution that begins again at one of its codons."""
     whole = plans.initial_plan(hank)
     return grown(whole, hank, thread_before(state, whole, codon_id))

@@ -280,7 +280,7 @@ class Port(socket.socket):
 
     def close(self) -> None:
         super().close()
-        self._let_go_of_spare()
+        self._close_spare()
 
     def _refuse_connection(self, error: OSError) -> None:
         """Use the spare descriptor to close a connection; without one, raise the error.
@@ -292,7 +292,7 @@ class Port(socket.socket):
             self.on_crowded()
             raise error
 
-        self._let_go_of_spare()
+        self._close_spare()
         with contextlib.suppress(OSError):  # Another thread was faster, or the peer has left.
             super().accept()[0].close()
 
@@ -304,7 +304,7 @@ class Port(socket.socket):
 
         return self._spare is not None
 
-    def _let_go_of_spare(self) -> None:
+    def _close_spare(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
             os.close(spare)

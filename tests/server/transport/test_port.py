@@ -106,7 +106,7 @@ def test_without_the_spare_descriptor_the_loop_pauses_after_one_error(
     """The error makes asyncio pause for a second; more of them would only fill the log."""
     monkeypatch.setattr(sockets, "_REST_SECONDS", math.inf)
     with caller(port), no_descriptor_left():
-        port._let_go_of_spare()
+        port._close_spare()
         with no_descriptor_left():
             with pytest.raises(OSError, match="Too many open files"):
                 port.accept()

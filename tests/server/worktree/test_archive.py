@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ArchiveMove
-from hankweave_server.execution.post_codon import HandingOutFailed, hand_out
+from hankweave_server.execution.post_codon import OutputNotCopied, hand_out
 from hankweave_server.worktree import archive
 from hankweave_server.worktree.archive import ArchivePlaces
 from hankweave_server.worktree.names import AT_THE_TOP
@@ -183,7 +183,7 @@ def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: P
     elsewhere.mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "out").symlink_to(elsewhere)
-    with pytest.raises(HandingOutFailed, match=r"out/report\.md"):
+    with pytest.raises(OutputNotCopied, match=r"out/report\.md"):
         hand_out(tree, AT_THE_TOP, ["out"], tmp_path / "other")
 
     assert os.listdir(elsewhere) == []

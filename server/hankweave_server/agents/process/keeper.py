@@ -138,7 +138,7 @@ class Keeper:
             return
 
         self._tell(f"started {self._agent}")
-        _let_go_of_standard_streams()
+        _release_standard_streams()
         self._tree()  # Loads modules for which the agent does not have to wait.
         while self._agent is not None and self._follow_order():
             self._reap()
@@ -279,7 +279,7 @@ def _make_group(group: str) -> None:
             os.mkdir(group)
 
 
-def _hear_all_signals() -> None:
+def _reset_ignored_signals() -> None:
     """Reset ignored signals to their default action.
 
     Python ignores some, and a shell that starts a program with `&` ignores others; both survive
@@ -300,7 +300,7 @@ def _become(
         has_joined = _join(group)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _offer_to_oom_killer()
-        _hear_all_signals()
+        _reset_ignored_signals()
         if confinement:
             descriptor, *port_rules = confinement
             plan = Plan.read_from(descriptor)
@@ -348,7 +348,7 @@ def _offer_to_oom_killer() -> None:
         file.write(_OOM_SCORE)
 
 
-def _let_go_of_standard_streams() -> None:
+def _release_standard_streams() -> None:
     """Replace the agent's pipes in this process, so that they end when the agent closes its own."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

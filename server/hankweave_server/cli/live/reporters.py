@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-class Teller(Protocol):
+class RunOutput(Protocol):
     """An output of a running server; its methods return at once."""
 
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
@@ -64,7 +64,7 @@ class Teller(Protocol):
     def tell(self, published: Published) -> None:
         """Report an event; events come in the journal's order."""
 
-    def speaking(self) -> AbstractContextManager[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Return a context in which output is written; leaving it writes the rest."""
 
 
@@ -73,81 +73,81 @@ def is_drawn(settings: RunSettings) -> bool:
     return not (settings.json_output or settings.plain) and can_be_drawn_on()
 
 
-def teller_for(
+def output_for(
     settings: RunSettings,
     hank: LoadedHank,
     clock: Clock,
     foot: Callable[[], tuple[StyledText, ...]] = lambda: (),
-) -> Teller:
+) -> RunOutput:
     """Return the output for stdout, depending on the options and on whether it is a terminal.
 
     `foot` returns lines to show below a live view.
     """
     if settings.json_output:
-        return JsonTeller()
+        return JsonOutput()
 
     if not is_drawn(settings):
-        return LineTeller()
+        return LineOutput()
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     budget = capped(hank.hank, ceilings).max_dollars
-    voice = LiveVoice(
+    display = LiveDisplay(
         clock,
         lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings)),
         foot=foot,
         budget=lambda: budget,
     )
-    return LiveTeller(voice)
+    return LiveOutput(display)
 
 
-class LineTeller:
+class LineOutput:
     """Output as plain lines."""
 
     def __init__(self) -> None:
-        self._voice = LineWriter()
+        self._display = LineWriter()
         self._story = RunLines()
 
     def begin(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
-        self._voice.open(start_lines(layout, ready))
+        self._display.open(start_lines(layout, ready))
 
     def tell(self, published: Published) -> None:
         for told in self._story.lines(published.event):
-            self._voice.say(told)
+            self._display.say(told)
 
-    def speaking(self) -> AbstractContextManager[None]:
-        return self._voice.speaking()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._display.writing()
 
 
-class JsonTeller:
+class JsonOutput:
     """Output of every event as a JSON line; the first line is `server.ready`."""
 
     def __init__(self) -> None:
-        self._voice = LineWriter()
+        self._display = LineWriter()
 
     def begin(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
-        self._voice.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
+        self._display.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
 
     def tell(self, published: Published) -> None:
-        self._voice.say(published.frame.decode())
+        self._display.say(published.frame.decode())
 
-    def speaking(self) -> AbstractContextManager[None]:
-        return self._voice.speaking()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._display.writing()
 
 
-class LiveTeller:
+class LiveOutput:
     """Output as a live table of the plan, below the lines of the log."""
 
-    def __init__(self, voice: LiveVoice) -> None:
-        self._voice = voice
+    def __init__(self, display: LiveDisplay) -> None:
+        self._display = display
 
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
-        self._voice.open(start_lines(layout, ready), state)
+        self._display.open(start_lines(layout, ready), state)
 
     def tell(self, published: Published) -> None:
-        self._voice.hear(published.event)
+        self._display.hear(published.event)
 
-    def speaking(self) -> AbstractContextManager[None]:
-        return self._voice.speaking()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._display.writing()
 
 
 def start_lines(layout: Layout, ready: ServerReady) -> str:
@@ -184,7 +184,7 @@ _FINAL_ROWS = 40
 Foot = Callable[[], tuple[StyledText, ...]]
 
 
-class LiveVoice:
+class LiveDisplay:
     """A writer of lines in order, like `Voice`, that draws the view below them."""
 
     def __init__(
@@ -244,7 +244,7 @@ class LiveVoice:
         self._woken.set()
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         thread = threading.Thread(target=self._speak, name="live view", daemon=True)
         thread.start()
         try:

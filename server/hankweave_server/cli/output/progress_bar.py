@@ -115,7 +115,7 @@ class _Bar:
             if self._shown is not None:
                 progress, task = self._shown
                 if told.text != shown_before:
-                    _begin_anew(progress)
+                    _restart_bar(progress)
 
                 progress.update(
                     task,
@@ -142,7 +142,7 @@ def _counted(done: int, total: int | None, unit: str) -> str:
     return f"{amount(done)} of {amount(total)}{name}"
 
 
-def _begin_anew(progress: Progress) -> None:
+def _restart_bar(progress: Progress) -> None:
     """Reset total and end, but not the elapsed time: `update` cannot set a total to None."""
     for task in progress.tasks:
         task.total = task.finished_time = None

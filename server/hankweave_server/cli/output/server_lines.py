@@ -66,7 +66,7 @@ class LineWriter:
             self.say(line)
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         thread = threading.Thread(target=self._speak, name="stdout", daemon=True)
         thread.start()
         try:

@@ -28,7 +28,7 @@ import msgspec
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry, State
 from hankweave_server.cli.live.frame import StyledText
-from hankweave_server.cli.live.reporters import Keyboard, Teller, is_drawn, teller_for
+from hankweave_server.cli.live.reporters import Keyboard, RunOutput, is_drawn, output_for
 from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.clock import Clock, SystemClock
@@ -166,10 +166,10 @@ class Interrupts:
                 click.echo(text, err=True)
 
 
-def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
+def serve(settings: RunSettings, output: RunOutput | None = None) -> ExitCode:
     """Load the hank, choose the execution directory and run the server until it ends.
 
-    `teller` reports events; by default, stdout does, in the format that the settings choose.
+    `output` reports events; by default, stdout does, in the format that the settings choose.
     """
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
@@ -182,7 +182,7 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     loaded = _hank_for(settings, chosen, prices)
     with _reserved_port(settings) as port:
-        return _serve_on(port, settings, chosen, loaded, prices, teller)
+        return _serve_on(port, settings, chosen, loaded, prices, output)
 
 
 @contextmanager
@@ -202,19 +202,19 @@ def _serve_on(
     chosen: ChosenExecution,
     loaded: LoadedHank,
     prices: Prices,
-    teller: Teller | None,
+    output: RunOutput | None,
 ) -> ExitCode:
     clock = SystemClock()
     chosen = executions.settled(_made_room(chosen, settings, clock))
     _confirm_hank(chosen.layout, loaded, settings)
     notice = InterruptNotice()
-    drawn = teller is None and is_drawn(settings)
+    drawn = output is None and is_drawn(settings)
     interrupts = None
     if _asks_at_ctrl_c(settings):
         interrupts = Interrupts(notice, is_drawn=drawn, keep_running=settings.keep_running)
 
-    if teller is None:
-        teller = teller_for(settings, loaded, clock, notice.lines)
+    if output is None:
+        output = output_for(settings, loaded, clock, notice.lines)
 
     daemon = Daemon(
         settings,
@@ -222,14 +222,14 @@ def _serve_on(
         loaded,
         clock,
         prices=prices,
-        tell_ready=partial(teller.begin, chosen.layout),
-        tell_event=teller.tell,
+        tell_ready=partial(output.begin, chosen.layout),
+        tell_event=output.tell,
         port=port,
         interrupts=interrupts,
         observers=tuple(observers.prepared(settings, chosen.layout, clock)),
     )
     try:
-        with teller.speaking():
+        with output.writing():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise first_stop(group) from group

@@ -200,7 +200,7 @@ class GarbageCollector:
                     CheckpointPruned(checkpoints=shas, lost=True), causes=causes
                 )
 
-            await self.forget_lost_journeys(causes)
+            await self.drop_unreachable_rollbacks(causes)
 
         return repair
 
@@ -258,11 +258,11 @@ class GarbageCollector:
             told = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
             await self._ledger.record(told, causes=causes)
 
-        await self.forget_lost_journeys(causes)
+        await self.drop_unreachable_rollbacks(causes)
         await anyio.to_thread.run_sync(fsutil.remove_durably, path)
         return len(untold)
 
-    async def forget_lost_journeys(self, causes: Causes = ()) -> None:
+    async def drop_unreachable_rollbacks(self, causes: Causes = ()) -> None:
         """Take the rollbacks whose safety checkpoints are gone off the undo and redo stacks."""
         lost = undo.without_safety(self._ledger.state, self._checkpointer.known)
         if lost is not None:

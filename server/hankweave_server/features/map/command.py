@@ -45,10 +45,10 @@ from hankweave_server.features.map.remote import RemoteExecutor, ray_cluster
 from hankweave_server.features.map.results import write_results
 from hankweave_server.features.map.supervisor import MapSettings, Supervisor
 from hankweave_server.features.map.view import (
-    JsonVoice,
-    LiveMapVoice,
-    MapVoice,
-    PlainVoice,
+    JsonMapDisplay,
+    LiveMapDisplay,
+    MapDisplay,
+    PlainMapDisplay,
     summary_lines,
 )
 from hankweave_server.hank.price_files import load_prices, usual_place
@@ -225,7 +225,7 @@ def map_hank(hank: Path | None, as_json: bool, plain: bool, **given: Any) -> Non
         with waiting("Reading the inputs"):
             wanted = inputs.wanted_items(journal, named, begun, SystemClock())
 
-        supervisor, ended = _run(journal, wanted, settings, _voice(directory, as_json, plain))
+        supervisor, ended = _run(journal, wanted, settings, _display(directory, as_json, plain))
         folder = write_results(supervisor.items, directory, settings.output)
     finally:
         journal.close()
@@ -386,27 +386,27 @@ def _inputs(given: dict[str, Any]) -> list[MapInput]:
 # --- the course -----------------------------------------------------------------------------------
 
 
-def _voice(directory: MapDirectory, as_json: bool, plain: bool) -> MapVoice:
+def _display(directory: MapDirectory, as_json: bool, plain: bool) -> MapDisplay:
     if as_json:
-        return JsonVoice()
+        return JsonMapDisplay()
 
     greeting = f"Map in {one_line(str(directory.root))}"
     if plain or not can_be_drawn_on():
-        return PlainVoice(greeting)
+        return PlainMapDisplay(greeting)
 
-    return LiveMapVoice(SystemClock(), greeting)
+    return LiveMapDisplay(SystemClock(), greeting)
 
 
 def _run(
-    journal: MapJournal, wanted: Sequence[WantedItem], settings: MapSettings, voice: MapVoice
+    journal: MapJournal, wanted: Sequence[WantedItem], settings: MapSettings, display: MapDisplay
 ) -> tuple[Supervisor, MapEnded]:
     _require_same_kind(journal, settings)
     limits = ItemLimits(settings.memory, settings.processes)
     with _executor(journal.directory, settings, limits) as executor:
         settings = replace(settings, parallel=settings.parallel or executor.slots)
-        supervisor = Supervisor(journal, wanted, settings, executor, SystemClock(), voice.tell)
+        supervisor = Supervisor(journal, wanted, settings, executor, SystemClock(), display.tell)
         try:
-            return supervisor, anyio.run(_supervise, supervisor, voice)
+            return supervisor, anyio.run(_supervise, supervisor, display)
         except BaseExceptionGroup as group:
             raise first_stop(group) from group
 
@@ -439,27 +439,27 @@ def _require_same_kind(journal: MapJournal, settings: MapSettings) -> None:
     )
 
 
-async def _supervise(supervisor: Supervisor, voice: MapVoice) -> MapEnded:
-    with voice.speaking():
+async def _supervise(supervisor: Supervisor, display: MapDisplay) -> MapEnded:
+    with display.writing():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_heed_signals, supervisor, voice)
-            tasks.start_soon(voice.follow, supervisor)
+            tasks.start_soon(_heed_signals, supervisor, display)
+            tasks.start_soon(display.follow, supervisor)
             ended = await supervisor.run()
             tasks.cancel_scope.cancel()
 
     return ended
 
 
-async def _heed_signals(supervisor: Supervisor, voice: MapVoice) -> None:
+async def _heed_signals(supervisor: Supervisor, display: MapDisplay) -> None:
     is_first = True
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for number in received:
             if number == signal.SIGINT and is_first:
                 is_first = False
                 supervisor.finish()
-                voice.say("Nothing more is started; waiting for what runs. Ctrl-C stops it now.")
+                display.say("Nothing more is started; waiting for what runs. Ctrl-C stops it now.")
             else:
-                voice.say("Stopping.")
+                display.say("Stopping.")
                 supervisor.stop()
 
 

@@ -41,7 +41,7 @@ _BAR = 40
 _STYLES = {"completed": "green", "failed": "red", "crashed": "yellow", "stopped": "yellow"}
 
 
-class MapVoice(Protocol):
+class MapDisplay(Protocol):
     """An output of `hankweave map`."""
 
     def tell(self, record: MapRecord, counted: Figures, /) -> None:
@@ -53,11 +53,11 @@ class MapVoice(Protocol):
     async def follow(self, supervisor: Supervisor, /) -> None:
         """Show what runs, until cancelled."""
 
-    def speaking(self) -> AbstractContextManager[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Return a context in which output is written; leaving it writes the rest."""
 
 
-class _LineVoice:
+class _LineDisplay:
     """An output of lines, in order."""
 
     def __init__(self, greeting: str = "") -> None:
@@ -76,15 +76,15 @@ class _LineVoice:
         await anyio.sleep_forever()
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
-        with self._lines.speaking():
+    def writing(self) -> Iterator[None]:
+        with self._lines.writing():
             if self._greeting:
                 self._put(self._greeting)
 
             yield
 
 
-class JsonVoice(_LineVoice):
+class JsonMapDisplay(_LineDisplay):
     """Output of every record of the journal as a JSON line."""
 
     def tell(self, record: MapRecord, _counted: Figures) -> None:
@@ -94,7 +94,7 @@ class JsonVoice(_LineVoice):
         """Leave it out: stdout has nothing but records."""
 
 
-class PlainVoice(_LineVoice):
+class PlainMapDisplay(_LineDisplay):
     """Output of a line for each item that ends."""
 
     def tell(self, record: MapRecord, counted: Figures) -> None:
@@ -151,7 +151,7 @@ def summary_lines(ended: MapEnded, items: Sequence[Item]) -> Iterator[str]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-class LiveMapVoice:
+class LiveMapDisplay:
     """A table of the items that run, and a progress bar, redrawn in place."""
 
     def __init__(self, clock: Clock, greeting: str) -> None:
@@ -183,7 +183,7 @@ class LiveMapVoice:
             await anyio.sleep(REDRAW_SECONDS)
 
     @contextmanager
-    def speaking(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         self._live.console.print(line(one_line(self._greeting), ""))
         with self._live:
             yield

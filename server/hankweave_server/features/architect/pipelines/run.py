@@ -120,7 +120,7 @@ class Banners:
         """Take the agent of each step, in the order of the plan."""
         self._agents = agents
         self._quiet = quiet
-        self._voice = LineWriter(sys.stderr)
+        self._display = LineWriter(sys.stderr)
         self._state: Callable[[], State] = lambda: EMPTY_STATE
         self._announced: CodonId | None = None
         self._has_begun = False
@@ -151,17 +151,17 @@ class Banners:
         self._state = state
         self.before = self.before or _where_it_stands(state())
         if not self._quiet:
-            self._voice.open(start_lines(layout, ready))
+            self._display.open(start_lines(layout, ready))
 
     def tell(self, published: Published) -> None:
         event = published.event
         self._keep(event)
         if not self._quiet:
             for line in (*self._headline(event), *_lines_of(event)):
-                self._voice.say(line)
+                self._display.say(line)
 
-    def speaking(self) -> AbstractContextManager[None]:
-        return self._voice.speaking()
+    def writing(self) -> AbstractContextManager[None]:
+        return self._display.writing()
 
     def _headline(self, event: Event) -> Iterator[str]:
         """Announce a step with the first event of its agent."""
