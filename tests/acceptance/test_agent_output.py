@@ -111,8 +111,7 @@ HAZARDS = {
 
 
 async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Each codon is completed, or failed with its reason and cost.
 

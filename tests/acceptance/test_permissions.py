@@ -272,8 +272,7 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
 
 
 async def test_an_answer_for_always_spares_the_next_question_also_after_a_restart(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """The rule is in the journal and the state; it has to fit the call, and a viewer adds none.
 

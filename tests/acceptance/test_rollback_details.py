@@ -55,8 +55,7 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
 
 
 async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """With autostart, too: a client that rolls back decides what runs next."""
     hank = write_hank(tmp_path / "hank", *THREE)

@@ -116,8 +116,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
     "After kill -9 during a codon, the next start restores the last success and continues."
 )
 async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """The incomplete file of the killed codon is gone before the codon runs again."""
     gate = tmp_path / "gate"
@@ -207,8 +206,7 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
 
 
 async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Each impossible command has its own code and path, and adds nothing to the journal."""
     gate = tmp_path / "gate"

@@ -137,8 +137,7 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
 
 
 def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_made(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Sentinels are checked as agents are: `run` and `validate` exit with 78 and say what to do.
 

@@ -50,7 +50,7 @@ from hankweave_protocol.shapes import Registry, Typed
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import TRANSITIONS, InitialCheckpointSet, Transition
 from support.outcomes import outcome
-from support.protocol_values import often_enough, texts, values_of
+from support.protocol_values import often_enough, refusal, texts, values_of
 
 NOTHING_YET = ResultingState(current_run_id=None, run_count=0, total_cost=0.0, current_run_cost=0.0)
 
@@ -403,13 +403,6 @@ def test_values_cannot_be_changed() -> None:
     lock = RuntimeLock(pid=1, run_id=RunId("r"), start_time="t", last_heartbeat="t")
     with pytest.raises(AttributeError):
         lock.pid = 2
-
-
-def refusal(frame: str | bytes) -> Refused:
-    with pytest.raises(Refused) as caught:
-        codec.decode_command(frame)
-
-    return caught.value
 
 
 def _subclasses(kind: type) -> set[type]:

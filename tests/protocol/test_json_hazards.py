@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hankweave_protocol import codec
 from hankweave_protocol.commands import ListCheckpoints, Ping, ServerShutdown
 from hankweave_protocol.errors import ErrorCode, Refused
-from support.protocol_values import json_values
+from support.protocol_values import json_values, refusal
 
 PING = '{"id": "1", "type": "ping"}'
 
@@ -152,13 +152,6 @@ def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, ctx
 def test_a_full_frame_is_read_once(text: str) -> None:
     """No frame of a megabyte makes the scan quadratic, which would take many minutes."""
     assert refusal(ping_with(text + ", " + "[" * 100)).code == ErrorCode.MALFORMED_JSON
-
-
-def refusal(frame: str | bytes) -> Refused:
-    with pytest.raises(Refused) as caught:
-        codec.decode_command(frame)
-
-    return caught.value
 
 
 def _depth(value: object) -> int:

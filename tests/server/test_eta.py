@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_protocol.hank import ContextExceededEnd, Hank, IterationLimit, Loop
+from hankweave_protocol.hank import Hank
 from hankweave_protocol.instants import from_text, to_text
 from hankweave_protocol.state import (
     EMPTY_STATE,
@@ -23,11 +23,11 @@ from hankweave_server.domain.lifecycle import with_wait
 from hankweave_server.local.eta import Durations, Eta, durations_in, eta
 from support.histories import (
     MOMENT,
-    a_codon,
     a_plan,
     a_run,
     completed,
     failed,
+    looped,
     running,
     sha,
     skipped,
@@ -56,13 +56,6 @@ def state_of(plan: Sequence[str], *codons: CodonExecution) -> State:
     return replace(
         EMPTY_STATE, runs=(run,), current_run_id=run.run_id, execution_plan=a_plan(*plan)
     )
-
-
-def looped(limit: int | None, *names: str) -> Hank:
-    """Return a hank whose only step is a loop; without a limit, it ends with a full context."""
-    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
-    codons = tuple(map(a_codon, names or ("review",)))
-    return Hank(hank=(Loop(id="loop", name="Loop", terminate_on=end, codons=codons),))
 
 
 def spans(found: Eta | None) -> tuple[float, float | None, float | None]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hankweave_protocol.hank import Codon
+from hankweave_protocol.hank import Codon, ContextExceededEnd, Hank, IterationLimit, Loop
 from hankweave_protocol.ids import CodonId, RunId, Sha, iteration_id
 from hankweave_protocol.records import (
     CheckpointKind,
@@ -141,6 +141,13 @@ def a_codon(name: str = "observe") -> Codon:
         prompt_text="Look at the data.",
         checkpointed_files=("notes/**",),
     )
+
+
+def looped(limit: int | None, *names: str) -> Hank:
+    """Return a hank whose only step is a loop; without a limit, it ends with a full context."""
+    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
+    codons = tuple(map(a_codon, names or ("review",)))
+    return Hank(hank=(Loop(id="loop", name="Loop", terminate_on=end, codons=codons),))
 
 
 def a_plan(*names: str) -> tuple[PlanEntry, ...]:

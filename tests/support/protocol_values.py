@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect as shapes
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from hankweave_protocol import codec
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import FileNode, TransitionBody
 from hankweave_protocol.transitions import TRANSITIONS
 
@@ -114,3 +116,11 @@ def _is_utf8(text: str) -> bool:
 transition_bodies = st.sampled_from(list(TRANSITIONS.members.values())).flatmap(
     lambda member: values_of(member).map(codec.transition_body)
 )
+
+
+def refusal(frame: str | bytes) -> Refused:
+    """Return the error of a frame that is no command."""
+    with pytest.raises(Refused) as caught:
+        codec.decode_command(frame)
+
+    return caught.value

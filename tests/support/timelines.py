@@ -9,6 +9,7 @@ import msgspec
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.state import (
+    EMPTY_STATE,
     CodonExecution,
     CompletedCodon,
     Continuation,
@@ -21,10 +22,21 @@ from hankweave_protocol.state import (
     State,
     TerminalCodon,
 )
+from hankweave_protocol.transitions import Transition
 from hankweave_server.domain.execution_thread import end_checkpoint, rig_checkpoint
+from hankweave_server.domain.reducer import apply
 from support.histories import LATER, a_checkpoint, a_plan, a_run, sha
 
 INITIAL = sha(0xA0)
+
+
+def after(*transitions: Transition, start: State = EMPTY_STATE) -> State:
+    """Return the state after these transitions, numbered one after the other."""
+    state = start
+    for transition in transitions:
+        state = apply(state, transition, state.last_event_seq + 1)
+
+    return state
 
 
 def a_state(*runs: Run, plan: tuple[PlanEntry, ...] = (), initial: Sha | None = INITIAL) -> State:

@@ -56,8 +56,7 @@ async def test_the_reason_of_a_failed_check_names_the_call_that_broke_it(tmp_pat
 
 @pytest.mark.full
 async def test_a_retry_waits_for_the_search_and_each_attempt_is_searched_by_itself(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """The policy of the codon counts afterwards; what an earlier attempt did is no candidate."""
     policy = {"onFailure": "retry", "retryConfig": {"maxAttempts": 2, "delayMs": 1}}

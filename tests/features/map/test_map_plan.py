@@ -135,25 +135,16 @@ def queue_of(count: int) -> list[tuple[Item, WantedItem]]:
     return [(item, WantedItem(item.name, "1")) for item in items]
 
 
-def test_the_first_items_share_the_budget_equally() -> None:
-    """Nothing is known of their costs yet."""
-    start = next_start(queue_of(8), HANK, slots=4, free=8.0, typical=0.0)
+@pytest.mark.parametrize(
+    ("items", "typical", "reserved"),
+    [(8, 0.0, 2.0), (1, 1.0, 8.0), (8, 3.0, 6.0)],
+    ids=["an equal share at first", "all that is left for the last", "twice the typical cost"],
+)
+def test_an_item_has_its_share_of_the_budget(items: int, typical: float, reserved: float) -> None:
+    """A share is more than an equal one if that is too little, or if fewer items are left."""
+    start = next_start(queue_of(items), HANK, slots=4, free=8.0, typical=typical)
     assert start is not None
-    assert start.reserved == 2.0
-
-
-def test_the_last_items_share_what_is_left() -> None:
-    """Not with items that do not exist."""
-    start = next_start(queue_of(1), HANK, slots=4, free=8.0, typical=1.0)
-    assert start is not None
-    assert start.reserved == 8.0
-
-
-def test_an_item_gets_more_than_its_share_if_that_is_too_little() -> None:
-    """Twice the typical cost, or what is free."""
-    start = next_start(queue_of(8), HANK, slots=4, free=8.0, typical=3.0)
-    assert start is not None
-    assert start.reserved == 6.0
+    assert start.reserved == reserved
 
 
 def test_nothing_is_started_for_less_than_an_item_costs() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from hankweave_protocol.hank import ContextExceededEnd, Hank, IterationLimit, Loop
+from hankweave_protocol.hank import Hank
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text, to_text
 from hankweave_protocol.replies import Forecast
@@ -20,7 +20,16 @@ from hankweave_protocol.state import (
     State,
 )
 from hankweave_server.domain.budget.estimates import forecast
-from support.histories import MOMENT, a_codon, a_plan, a_run, completed, failed, running, sha
+from support.histories import (
+    MOMENT,
+    a_plan,
+    a_run,
+    completed,
+    failed,
+    looped,
+    running,
+    sha,
+)
 from support.timelines import continued
 
 replace = msgspec.structs.replace
@@ -41,13 +50,6 @@ def works(name: str, dollars: float) -> RunningCodon:
 def state_of(plan: tuple[PlanEntry, ...], *codons: CodonExecution) -> State:
     run = a_run(codons=codons)
     return State(runs=(run,), current_run_id=run.run_id, execution_plan=plan)
-
-
-def rounds(limit: int | None, *names: str) -> Hank:
-    """Return a hank whose only step is a loop, of reviews unless it has other codons."""
-    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
-    codons = tuple(map(a_codon, names or ("review",)))
-    return Hank(hank=(Loop(id="loop", name="L", terminate_on=end, codons=codons),))
 
 
 def summed(found: Forecast | None) -> tuple[float | None, float | None, str] | None:
@@ -84,13 +86,13 @@ OTHER_MODEL = tuple(
     [
         pytest.param(
             state_of(LOOPED, *THREE, works("review#3", 0.05)),
-            rounds(4),
+            looped(4),
             (30, 1.1, "from 3 earlier rounds"),
             id="the-rest-of-the-round-that-works",
         ),
         pytest.param(
             state_of(LOOPED, *THREE),
-            rounds(6),
+            looped(6),
             (180, 1.5, "from 3 earlier rounds"),
             id="rounds-that-the-plan-has-not-yet",
         ),
@@ -99,19 +101,19 @@ OTHER_MODEL = tuple(
                 a_plan("draft#0", "review#0", "draft#1", "review#1"),
                 *(done("draft#0", 10, 0.1), done("review#0", 40, 0.2), done("draft#1", 10, 0.1)),
             ),
-            rounds(3, "draft", "review"),
+            looped(3, "draft", "review"),
             (90, 0.9, "from 2 earlier rounds"),
             id="the-steps-of-the-last-round-that-are-done-come-again",
         ),
         pytest.param(
             state_of(LOOPED, *THREE),
-            rounds(None),
+            looped(None),
             (None, None, "from 3 earlier rounds"),
             id="a-loop-without-a-limit",
         ),
         pytest.param(
             state_of(LOOPED, *THREE, works("review#3", 9.0)),
-            rounds(4),
+            looped(4),
             (30, 9.9, "from 3 earlier rounds"),
             id="more-than-expected-is-paid-already",
         ),
@@ -124,7 +126,7 @@ OTHER_MODEL = tuple(
         ),
         pytest.param(
             state_of(a_plan("one", "review#0", "review#1"), *(done("one", 40, 0.1), THREE[0])),
-            rounds(2),
+            looped(2),
             (40, 0.3, "from 1 earlier round"),
             id="its-own-rounds-come-first",
         ),

@@ -67,7 +67,7 @@ from support.histories import (
     some_tokens,
     starting,
 )
-from support.timelines import continued
+from support.timelines import after, continued
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
@@ -75,14 +75,6 @@ OBSERVE = CodonId("observe")
 
 def state_with(*codons: CodonExecution, run: Run | None = None) -> State:
     return after(RunStarted(run=run or a_run(codons=codons)))
-
-
-def after(*transitions: Transition, start: State = EMPTY_STATE) -> State:
-    state = start
-    for transition in transitions:
-        state = apply(state, transition, state.last_event_seq + 1)
-
-    return state
 
 
 def moved(before: CodonExecution, to: CodonExecution) -> CodonTransitioned:

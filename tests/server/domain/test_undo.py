@@ -23,8 +23,8 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain import undo
 from hankweave_server.domain.lifecycle import Impossible
-from hankweave_server.domain.reducer import apply
 from support.histories import MOMENT, sha
+from support.timelines import after
 
 
 def a_travel(number: int, position: int = 0, edits: dict[str, str] | None = None) -> Travel:
@@ -34,14 +34,6 @@ def a_travel(number: int, position: int = 0, edits: dict[str, str] | None = None
 def a_notice(number: int, direction: Direction) -> Notice:
     there = Coordinate(checkpoint_sha=sha(number), event_seq=number, run_id=RunId("run"))
     return Notice(operation_id=f"op-{number}", direction=direction, target=there, timestamp=MOMENT)
-
-
-def after(*transitions: Transition, start: State = EMPTY_STATE) -> State:
-    state = start
-    for transition in transitions:
-        state = apply(state, transition, state.last_event_seq + 1)
-
-    return state
 
 
 # --- Undo and redo --------------------------------------------------------------------------------

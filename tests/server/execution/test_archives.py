@@ -183,8 +183,7 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
 
 
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """A rollback to a codon's end restores its files: tracked ones from the checkpoint, others from
     the archive.

@@ -91,8 +91,7 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path, execution: P
 
 
 async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """In a shared pool the next codons succeed with `budgetExceeded`, as in Hankweave, but spend
     nothing; the run completes, and the summary shows where the money went."""
@@ -182,8 +181,7 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path, execut
 
 
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Claude Code computes its cost with its own prices: its limit ends the codon like ours."""
     result = {

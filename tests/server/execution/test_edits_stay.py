@@ -232,8 +232,7 @@ async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path, execu
 
 
 async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Its content is reported first: after a crash, only the journal says whose a change was."""
     root = execution / "agentRoot"

@@ -125,8 +125,7 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
 
 
 async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """Neither ends the run, and both are reported."""
     hank = write_hank(

@@ -249,8 +249,7 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path, execution:
 
 @pytest.mark.command("checkpoint.create")
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """After checkpoint.create, a rollback and the way forward, the edits are restored and the plan
     continues after the codon, also after a restart and from another timeline."""
@@ -477,8 +476,7 @@ UNROLLED = ["one", *(f"{name}#{n}" for n in range(3) for name in ("check", "mend
 
 
 async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """After rollbacks into iteration 1, to before the loop, and to iteration 2 on an old timeline,
     the plan has every id once, and the run ends like the first one."""
@@ -612,8 +610,7 @@ async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path
 
 
 async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
-    tmp_path: Path,
-    execution: Path,
+    tmp_path: Path, execution: Path
 ) -> None:
     """The preview names the file that has another name outside, as the report does."""
     a = execution / "agentRoot" / "a.txt"
