@@ -669,27 +669,27 @@ export interface BlamedRange {
   /** `initial`: it was there at the start, or the rig of a codon made it. */
   by: "agent" | "initial" | "person";
   /** The codon; null if none was running. */
-  codonId?: string;
+  codonId: string | null;
   /** The id of the exploration's attempt in which it was done. */
-  attempt?: string;
+  attempt: string | null;
   /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
-  call?: string;
+  call: string | null;
   /** The checkpoint that has the change. */
   checkpointSha: string;
   /** The run. */
-  runId?: string;
+  runId: string | null;
   /** Of the call, or of the checkpoint. */
   timestamp: string;
   /** US dollars: the share of the call in its message's cost; null if it is not known. */
-  cost?: number;
+  cost: number | null;
   /** The type of the agent that the hank names; null for the one that runs the model. */
-  agent?: string;
+  agent: string | null;
   /** The model. */
-  model?: string;
+  model: string | null;
   /** The `seq` of the call's event; or of the last event before the checkpoint. */
-  eventSeq?: number;
+  eventSeq: number | null;
   /** The id of the call. */
-  toolUseId?: string;
+  toolUseId: string | null;
   /** The first line, from 1. */
   from: number;
   /** The last line. */
@@ -791,27 +791,27 @@ export interface ChangeAuthor {
   /** `initial`: it was there at the start, or the rig of a codon made it. */
   by: "agent" | "initial" | "person";
   /** The codon; null if none was running. */
-  codonId?: string;
+  codonId: string | null;
   /** The id of the exploration's attempt in which it was done. */
-  attempt?: string;
+  attempt: string | null;
   /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
-  call?: string;
+  call: string | null;
   /** The checkpoint that has the change. */
   checkpointSha: string;
   /** The run. */
-  runId?: string;
+  runId: string | null;
   /** Of the call, or of the checkpoint. */
   timestamp: string;
   /** US dollars: the share of the call in its message's cost; null if it is not known. */
-  cost?: number;
+  cost: number | null;
   /** The type of the agent that the hank names; null for the one that runs the model. */
-  agent?: string;
+  agent: string | null;
   /** The model. */
-  model?: string;
+  model: string | null;
   /** The `seq` of the call's event; or of the last event before the checkpoint. */
-  eventSeq?: number;
+  eventSeq: number | null;
   /** The id of the call. */
-  toolUseId?: string;
+  toolUseId: string | null;
 }
 
 /** A change of a file. */
@@ -819,27 +819,27 @@ export interface ChangeOfFile {
   /** `initial`: it was there at the start, or the rig of a codon made it. */
   by: "agent" | "initial" | "person";
   /** The codon; null if none was running. */
-  codonId?: string;
+  codonId: string | null;
   /** The id of the exploration's attempt in which it was done. */
-  attempt?: string;
+  attempt: string | null;
   /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
-  call?: string;
+  call: string | null;
   /** The checkpoint that has the change. */
   checkpointSha: string;
   /** The run. */
-  runId?: string;
+  runId: string | null;
   /** Of the call, or of the checkpoint. */
   timestamp: string;
   /** US dollars: the share of the call in its message's cost; null if it is not known. */
-  cost?: number;
+  cost: number | null;
   /** The type of the agent that the hank names; null for the one that runs the model. */
-  agent?: string;
+  agent: string | null;
   /** The model. */
-  model?: string;
+  model: string | null;
   /** The `seq` of the call's event; or of the last event before the checkpoint. */
-  eventSeq?: number;
+  eventSeq: number | null;
   /** The id of the call. */
-  toolUseId?: string;
+  toolUseId: string | null;
   /** The file's path then. */
   path: string;
   /** 0 if the file is not text. */
@@ -4801,27 +4801,27 @@ export interface TextChange {
   /** `initial`: it was there at the start, or the rig of a codon made it. */
   by: "agent" | "initial" | "person";
   /** The codon; null if none was running. */
-  codonId?: string;
+  codonId: string | null;
   /** The id of the exploration's attempt in which it was done. */
-  attempt?: string;
+  attempt: string | null;
   /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
-  call?: string;
+  call: string | null;
   /** The checkpoint that has the change. */
   checkpointSha: string;
   /** The run. */
-  runId?: string;
+  runId: string | null;
   /** Of the call, or of the checkpoint. */
   timestamp: string;
   /** US dollars: the share of the call in its message's cost; null if it is not known. */
-  cost?: number;
+  cost: number | null;
   /** The type of the agent that the hank names; null for the one that runs the model. */
-  agent?: string;
+  agent: string | null;
   /** The model. */
-  model?: string;
+  model: string | null;
   /** The `seq` of the call's event; or of the last event before the checkpoint. */
-  eventSeq?: number;
+  eventSeq: number | null;
   /** The id of the call. */
-  toolUseId?: string;
+  toolUseId: string | null;
   /** The path, relative to the work tree. */
   path: string;
   /** How often the file had the text. */

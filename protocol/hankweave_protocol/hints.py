@@ -18,6 +18,10 @@ class Hint(StrEnum):
     PLAN_HAS_RUN = "codon.redo runs the last one again; a rollback goes back further."
     CODON_IS_RUNNING = "Wait for codon.completed, or send codon.skip or codon.forceStop first."
     ROLLBACK_IS_INCOMPLETE = "Roll back again, or restart the server to complete the rollback."
+    ROLLBACK_NEEDS_ROOM = (
+        "Free some space; the server then completes the rollback, at the latest when it starts "
+        "again; rollback.completed confirms it."
+    )
     PERMISSION_IS_ANSWERED = "permission.resolved shows how, and by whom."
     AGENT_ROLLBACK = "Send paths, keepEdits: true and onRunning: pause, and nothing else."
     MEMORY_OF_PART = "Leave out paths and onRunning: pause, or leave out rewindMemory."

@@ -39,7 +39,7 @@ from support.running_server import (
 )
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.waiting import limited
+from support.waiting import eventually, limited
 from support.watching import after_plan, idle, started, told
 
 
@@ -159,7 +159,7 @@ async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path, execu
         await client.send(RollbackToCheckpoint(checkpoint_sha=initial))
         runs = state(execution).runs
         assert len(runs) == 2
-        assert all(Path(run.run_folder).is_dir() for run in runs)
+        await eventually(lambda: all(Path(run.run_folder).is_dir() for run in runs))
 
 
 # --- end ------------------------------------------------------------------------------------------

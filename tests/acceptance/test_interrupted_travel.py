@@ -145,6 +145,8 @@ class Past:
         layout.state.unlink()
         layout.state_backup.unlink(missing_ok=True)
         layout.wal.unlink(missing_ok=True)  # It has the removal of the intent; all else is there.
+        # That comes after the reply: the copy may have the intent.
+        layout.rollback_intent.unlink(missing_ok=True)
         if intent:
             layout.rollback_intent.write_bytes(self.intent)
 

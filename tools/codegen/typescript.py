@@ -16,7 +16,7 @@ from codegen import catalogue
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.schema import Schema
-from hankweave_protocol.shapes import Typed
+from hankweave_protocol.shapes import Typed, Value
 from hankweave_protocol.transitions import TRANSITIONS
 
 WIDTH = 100
@@ -127,7 +127,7 @@ def _shape(name: str, schema: Schema) -> str:
     if "properties" not in schema:
         return f"{text}{_union(name, schema)}"
 
-    body = "".join(_fields(schema, "  "))
+    body = "".join(_fields(schema, "  ", is_whole=name in _written_whole()))
     return f"{text}export interface {name} {{\n{body}}}\n" if body else _empty(name, text)
 
 
@@ -144,11 +144,24 @@ def _union(name: str, schema: Schema) -> str:
     return f"export type {name} =\n" + "".join(f"  | {option}\n" for option in options)[:-1] + ";\n"
 
 
-def _fields(schema: Schema, indent: str) -> Iterator[str]:
+def _written_whole() -> frozenset[str]:
+    """Return the shapes of which every field is written, also if it is null."""
+    kinds, found = [Value], set[str]()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if not kind.__struct_config__.omit_defaults:
+            found.add(kind.__name__)
+
+    return frozenset(found)
+
+
+def _fields(schema: Schema, indent: str, *, is_whole: bool = False) -> Iterator[str]:
+    """Yield the fields of a shape; `is_whole` is as in `_written_whole`."""
     required = schema.get("required", [])
     for name, field in schema["properties"].items():
         kind = _type(field)
-        if name not in required:
+        if name not in required and not is_whole:
             # A field whose default is null is never written as null.
             name, kind = f"{_key(name)}?", kind.removesuffix(" | null")
         else:

@@ -91,8 +91,7 @@ class Rollbacks:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,
                 f"The rollback was interrupted: {error}.",
-                hint="Free some space; the server then completes the rollback, at the "
-                "latest when it starts again, and reports that.",
+                hint=Hint.ROLLBACK_NEEDS_ROOM,
             ) from None
         except ShadowRepositoryError as error:
             if not self._ctx.guard.is_half_restored:

@@ -20,6 +20,8 @@ WORDS: Final[Mapping[str, str]] = {
     "`hankweave stop` first.",
     Hint.ROLLBACK_IS_INCOMPLETE: "Roll back again, or complete the rollback with "
     "`hankweave stop --server`, then `hankweave run`.",
+    Hint.ROLLBACK_NEEDS_ROOM: "Free some space; the server then completes the rollback, at the "
+    "latest when it starts again, and reports that.",
     Hint.PERMISSION_IS_ANSWERED: "`hankweave log` shows how, and by whom.",
     Hint.AGENT_ROLLBACK: "Send paths, --keep-edits and --pause, and nothing else.",
     Hint.MEMORY_OF_PART: "Leave out --path and --pause, or leave out --rewind-memory.",
