@@ -90,8 +90,10 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
         await client.send(BisectStart(command="true"))
         unbroken: Any = (await client.until(BisectEnded, timeout=LIMIT)).data
         assert "does not fail" in unbroken.message
-        # Every client has the field, and only the terminal has the option.
-        assert unbroken.message.endswith("at which it fails as `bad`.")
+        # Only the terminal has options.
+        assert unbroken.message.endswith(
+            "Search again up to a checkpoint or step at which it fails."
+        )
         for wrong, code in (
             ({"good": "three", "bad": "one"}, "INVALID_COMMAND"),
             ({"bad": "ffffffff"}, "CHECKPOINT_NOT_FOUND"),
