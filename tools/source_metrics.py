@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import re
 import statistics
 import tokenize
 import tomllib
@@ -80,15 +81,7 @@ class Module:
         )
 
 
-_PARTS = frozenset(
-    {"file_answers", "failed_check", "listing", "observer", "removal", "rollback_targets"}
-    | {"server_part", "unfinished"}
-)
-
-
-def _is_part(name: str) -> bool:
-    """Return whether the core loads a module of a feature by its name."""
-    return ".features." in name and name.split(".")[-1] in _PARTS
+_JOINED = re.compile(r'\bparts\("(\w+)"\)')
 
 
 class Source:
@@ -178,8 +171,18 @@ class Source:
         return {
             name: importers[name][0]
             for name, module in self.counted.items()
-            if len(importers[name]) == 1 and not module.is_program and not _is_part(name)
+            if len(importers[name]) == 1 and not module.is_program and name not in self.joined
         }
+
+    @cached_property
+    def joined(self) -> frozenset[str]:
+        """Return the modules of features that the core asks for by their last names."""
+        wanted = set().union(*(_JOINED.findall(each.text) for each in self.counted.values()))
+        return frozenset(
+            name
+            for name in self.counted
+            if ".features." in name and name.rpartition(".")[-1] in wanted
+        )
 
     @cached_property
     def recurring(self) -> dict[str, list[str]]:

@@ -46,35 +46,30 @@ from hankweave_server.paths import Layout
 log = logger(__name__)
 
 
-LONG_COLLECTION = 0.005
-"""Seconds that a full garbage collection may take before what it has visited is left out."""
-
 COLLECTED_WITHIN = 600.0
 """Seconds after which a full garbage collection visits all objects again."""
 
 
 def collect_rarely(clock: Clock) -> None:
-    """Leave long-lived objects out of garbage collections, each of which stops every thread.
+    """Let a full garbage collection visit all objects only every ten minutes.
 
-    A full collection visits every object: with 100,000 files, for a third of a second. What has
-    survived a long one is not visited again for ten minutes.
+    It stops every thread: with 100,000 files, for a third of a second. Collections of young objects
+    go on; of the cycles that survive them, few are ever made.
     """
     gc.freeze()
-    began = unfrozen = clock.monotonic()
+    unfrozen = clock.monotonic()
 
     def note(phase: Literal["start", "stop"], info: dict[str, int]) -> None:
-        nonlocal began, unfrozen
-        if info["generation"] < 2:  # Not a full one.
+        nonlocal unfrozen
+        if phase == "stop" or info["generation"] < 2:  # Not a full one.
             return
 
         now = clock.monotonic()
-        if phase == "stop" and now - began > LONG_COLLECTION:
+        if now - unfrozen > COLLECTED_WITHIN:
+            unfrozen = now
+            gc.unfreeze()
+        else:
             gc.freeze()
-        elif phase == "start":
-            began = now
-            if now - unfrozen > COLLECTED_WITHIN:
-                unfrozen = now
-                gc.unfreeze()
 
     gc.callbacks.append(note)
 

@@ -101,7 +101,7 @@ def test_work_in_quiet_times_takes_half_of_a_processor(clock: Virtual, quiet: Qu
 def test_work_that_waited_until_its_deadline_is_done_beside_commands(
     clock: Virtual, quiet: Quiet
 ) -> None:
-    """It is spread: no slice is longer, and the rests are."""
+    """It is spread: no slice is longer, and the rests are, until it is quiet."""
     with quiet.work("verification", within=DEADLINE) as work, quiet.serving():
         worked, waited = spent(clock, work, DEADLINE)
         assert worked == 0
@@ -112,9 +112,17 @@ def test_work_that_waited_until_its_deadline_is_done_beside_commands(
     assert waited / worked == pytest.approx(LATE_RESTS, rel=0.1)
 
 
+def test_late_work_takes_half_of_a_processor_in_quiet_times(clock: Virtual, quiet: Quiet) -> None:
+    """As work that is not late does."""
+    with quiet.work("verification", within=0.0) as work:
+        worked, waited = spent(clock, work, 1.0)
+
+    assert worked == pytest.approx(waited, rel=0.1)
+
+
 def test_a_long_step_is_followed_by_a_bounded_rest(clock: Virtual, quiet: Quiet) -> None:
     """Late work ends, even if its steps cannot be divided."""
-    with quiet.work("index", within=0.0) as work:
+    with quiet.work("index", within=0.0) as work, quiet.serving():
         assert work.delay() == 0
         clock.seconds += 60
         assert work.delay() == LONGEST_REST

@@ -7,8 +7,8 @@ much longer. Therefore such work asks here before every piece of it:
 
 - While something is served, and for `QUIET_SECONDS` afterwards, it waits.
 - When it is quiet, it works for `SLICE_SECONDS`, rests as long, and stops at the next command.
-- Work that has waited until its deadline is done in any case, but spread: it rests for
-  `LATE_RESTS` times as long as it worked.
+- Work that has waited until its deadline is done in any case, but spread: while something is
+  served and soon afterwards, it rests for `LATE_RESTS` times as long as it worked.
 
 What waits is listed in `server.status`. When the server ends, nothing waits any more (`hurry`).
 """
@@ -31,7 +31,7 @@ SLICE_SECONDS = 0.005
 """Seconds that background work takes at once."""
 
 LATE_RESTS = 19
-"""Rests of work that is late, in multiples of what it worked: it takes 5 % of a processor."""
+"""Rests of late work beside commands, in multiples of what it worked: 5 % of a processor."""
 
 LONGEST_REST = 2.0
 _SERVING_SECONDS = 0.05
@@ -127,8 +127,8 @@ class Work:
             return 0.0
 
         now = quiet.now()
-        is_late = now >= self._due
-        if not is_late and (rest := quiet.remaining(now)):
+        rest = quiet.remaining(now)
+        if rest and now < self._due:
             self._began = None
             return min(rest, self._due - now)
 
@@ -141,7 +141,7 @@ class Work:
             return 0.0
 
         self._began = None
-        return min(worked * (LATE_RESTS if is_late else 1), LONGEST_REST)
+        return min(worked * (LATE_RESTS if rest else 1), LONGEST_REST)
 
     async def turn(self) -> None:
         """Wait until the work may go on."""

@@ -10,10 +10,9 @@ engine, holds nothing up, changes no file and takes no checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +21,7 @@ import anyio.to_thread
 
 from hankweave_protocol.commands import BisectStart, BisectStop
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import BisectEnded, BisectProgress, BisectStarted, EventData
-from hankweave_protocol.hank import CheckFailure
+from hankweave_protocol.events import BisectEnded, BisectProgress, BisectStarted
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import BisectionBegun
 from hankweave_server.api.caller import Request
@@ -41,7 +39,6 @@ from hankweave_server.features.answers.bisection.search import (
 from hankweave_server.features.answers.bisection.trials import (
     Trials,
     candidates_between,
-    candidates_since,
     commit_of,
     trial_folder,
 )
@@ -103,44 +100,6 @@ class Bisector:
 
         return ended
 
-    async def explain(
-        self,
-        wanted: CheckFailure,
-        since: datetime,
-        bad: Sha,
-        tell: Callable[[EventData], Awaitable[None]],
-        environment: Mapping[str, str],
-    ) -> str:
-        """Return what broke a check, in a sentence, and record the search.
-
-        The candidates are the checkpoints since a moment, and the last one before it.
-        """
-
-        def found() -> list[Candidate]:
-            with closing(ShadowRepo(self._ctx.layout.shadow_repository)) as repo:
-                return candidates_since(repo, since, bad)
-
-        try:
-            candidates = await anyio.to_thread.run_sync(found)
-        except ShadowRepositoryError as error:
-            return f"The first failure could not be searched for: {error}."
-
-        search = CommandSearch(wanted.bisect, candidates, environment=environment)
-        await tell(search.begun)
-        ended = BisectEnded(bisect_id=search.bisect_id, message=STOPPED)
-        try:
-            with anyio.move_on_after(wanted.timeout_seconds) as limit:
-                ended = await self.carry_out(search)
-
-            if limit.cancelled_caught:
-                message = f"It took longer than {wanted.timeout_seconds:g} s."
-                ended = BisectEnded(bisect_id=search.bisect_id, runs=search.runs, message=message)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await tell(ended)
-
-        return _sentence(ended)
-
     async def _ended(self, search: CommandSearch) -> BisectEnded:
         try:
             with closing(ShadowRepo(self._ctx.layout.shadow_repository)) as repo:
@@ -198,18 +157,6 @@ class Bisector:
         confinement = self._ctx.confinement
         is_without = (confinement.chosen or confinement.default) == "none"
         return Level.NONE if is_without else confinement.probe().level
-
-
-def _sentence(ended: BisectEnded) -> str:
-    if ended.checkpoint_sha is not None:
-        what = ended.summary or "a change"
-        return f"It first failed after {what}, checkpoint {ended.checkpoint_sha[:12]}."
-
-    if ended.suspects:
-        named = ", ".join(sha[:12] for sha in ended.suspects)
-        return f"It first failed at one of these checkpoints: {named}."
-
-    return f"The first failure was not found: {ended.message}"
 
 
 def _with_facts(ended: BisectEnded, repo: ShadowRepo, sha: Sha) -> BisectEnded:
