@@ -63,6 +63,25 @@ def test_what_a_rollback_wrote_is_settled_by_reading_it_once(lab, monkeypatch):
     assert [change.path for change in lab.checkpoint().changed] == [b"f3"]
 
 
+def test_what_a_rollback_wrote_is_read_before_other_files_are_compared(lab, monkeypatch):
+    """Passing over all of it for each of the others would take longer than reading it."""
+    for number in range(20):
+        lab.write(f"f{number}", "one")
+
+    first = lab.checkpoint()
+    for number in range(20):
+        lab.write(f"f{number}", "two")
+
+    lab.rollback(first.sha)
+    scan, left = lab.engine._memory.scan, []
+    monkeypatch.setattr(scan, "_now_ns", lambda: LONG_AFTER_NS)
+    monkeypatch.setattr(scan, "prove", lambda _at_most: left.append(len(scan._racy)) or 0)
+    while lab.engine.prove_unchanging(7):
+        pass
+
+    assert left == [0]
+
+
 def test_a_file_that_becomes_executable_is_one_for_git(lab):
     """A change of the mode alone is a change of the tree."""
     lab.write("tools/script", "x")
