@@ -82,7 +82,7 @@ IN_PROCESS = (
 )
 """Files in these folders whose tests start no program, but an interpreter for its imports."""
 
-_OF_FEATURES = re.compile(r"pytest\.mark\.feature\(([^)]*)\)")
+_OF_FEATURES = re.compile(r"^pytestmark = .*pytest\.mark\.feature\(([^)]*)\)", re.MULTILINE)
 
 # An example's duration depends on the machine. The fast tier uses the same examples each time, so
 # that a failure is caused by a change; the long tier uses new ones.
@@ -219,6 +219,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.timeout(WHOLE_NIGHT))
 
+    missing = [item for item in items if _is_of_missing_feature(item)]
+    config.hook.pytest_deselected(items=missing)
+    items[:] = [item for item in items if item not in missing]
     if config.getoption("--gate"):
         _check_cases(items)
         config.hook.pytest_deselected(items=[item for item in items if not _is_in_gate(item)])
@@ -227,6 +230,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     order = longest_first([item.nodeid for item in items], recorded_durations(), workers)
     items[:] = [items[index] for index in order]
+
+
+def _is_of_missing_feature(item: pytest.Item) -> bool:
+    names = {name for mark in item.iter_markers("feature") for name in mark.args}
+    return not names <= set(FEATURES)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,6 +16,7 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.sentinels import SentinelConfig
+from support.features import whole_wire
 from support.named_tests import TOP, faults_of, marks_of_tests
 
 HELD = tomllib.loads(Path(__file__).with_name("held.toml").read_text())
@@ -87,12 +88,14 @@ def made_by_the_server() -> frozenset[str]:
     return frozenset(names)
 
 
+@whole_wire
 def test_every_field_and_event_has_its_test() -> None:
     """Each has exactly one entry, there are no other entries, and each names an existing test."""
     assert faults(HELD) == []
     assert HELD["defects"]
 
 
+@whole_wire
 def test_every_command_has_its_test() -> None:
     """A test is marked with each command, and with nothing else."""
     marked = [name for marks in marks_of_tests("pytest.mark.command") for name in marks]
@@ -116,6 +119,7 @@ def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
     assert len(reached) > 150
 
 
+@whole_wire
 def test_the_server_sends_all_events_but_reserved_ones() -> None:
     """`Reserved:` marks exactly those events that the server's code never creates."""
     told = {name for name, member in EVENTS.members.items() if "Reserved:" in str(member.__doc__)}
@@ -142,6 +146,7 @@ def test_a_wrong_table_is_found(
     assert any(fault in each for each in faults({**HELD, table: {**rest, **instead}}))
 
 
+@whole_wire
 def test_a_field_without_its_test_is_found() -> None:
     """These tests can fail: a field that has no entry is reported."""
     codon = {field: test for field, test in HELD["fields"]["Codon"].items() if field != "env"}

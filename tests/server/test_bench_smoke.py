@@ -27,6 +27,8 @@ from bench.scale import SMALLEST, Scale
 from bench.trees import make_real_tree
 from support.running_server import tree
 
+pytestmark = pytest.mark.feature("answers")
+
 EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
     "journal": [
         ("journal, durable each", "/s", None),

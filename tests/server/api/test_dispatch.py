@@ -46,6 +46,7 @@ from hankweave_server.installed import parts
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.paths import Layout
 from support.callers import A_REQUEST, CONTROLLER, VIEWER
+from support.features import whole_wire
 from support.histories import MOMENT, a_run
 from support.refusing_system import ERRNOS
 from support.timelines import a_state
@@ -134,6 +135,7 @@ def declared_handlers() -> Iterator[tuple[type[CommandData], Callable[..., Any]]
                 yield from handled_by(kind)
 
 
+@whole_wire
 def test_every_command_of_the_protocol_has_one_handler() -> None:
     """No command is without a handler, and none has two."""
     assert sorted(command.TYPE for command, _ in declared_handlers()) == sorted(COMMANDS.names)

@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from hankweave_client.client import Client
 from hankweave_protocol.commands import (
     CheckpointCreate,
@@ -152,6 +154,7 @@ async def test_what_a_process_of_an_earlier_call_writes_is_the_agents(tmp_path: 
         assert found == {"begun.txt": "tool_use", "late.txt": "tool_use", "end.txt": "tool_use"}
 
 
+@pytest.mark.feature("exploration")
 async def test_a_result_that_is_adopted_by_itself_replaces_no_other_edit(tmp_path: Path) -> None:
     """Edits in files that the attempt did not change stay; what both changed is named."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"

@@ -30,6 +30,8 @@ from support.refusing_system import ERRNOS, OPERATIONS, Refusals
 from support.rollback_room import Room, a_room, served
 from support.running_server import tree
 
+pytestmark = pytest.mark.feature("exploration")
+
 RESULT = {"a.txt": b"first", "b.txt": b"attempted", "c.txt": b"new"}
 PRESENT = {"a.txt": b"second", "b.txt": b"first"}
 MERGED = {"a.txt": b"second", "b.txt": b"attempted", "c.txt": b"new"}
