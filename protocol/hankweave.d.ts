@@ -97,6 +97,9 @@ export interface Commands {
   "exploration.discard": ExplorationDiscard;
   "bisect.start": BisectStart;
   "bisect.stop": BisectStop;
+  "mirror.status": GetMirrorStatus;
+  "mirror.now": MirrorNow;
+  "mirror.off": MirrorOff;
   "ping": Ping;
   "ping.broadcast": PingBroadcast;
   "history.sync": HistorySync;
@@ -146,6 +149,9 @@ export interface Replies {
   "exploration.discard": Exploration;
   "bisect.start": BisectionBegun;
   "bisect.stop": null;
+  "mirror.status": MirrorStatus;
+  "mirror.now": MirrorStatus;
+  "mirror.off": MirrorEnded;
   "ping": null;
   "ping.broadcast": null;
   "history.sync": null;
@@ -1978,6 +1984,7 @@ export type ErrorCode =
   | "IO_ERROR"
   | "MALFORMED_JSON"
   | "MERGE_CONFLICT"
+  | "MIRROR_UNREACHABLE"
   | "NOTHING_TO_RUN"
   | "NOTHING_TO_UNDO"
   | "NO_CODON_RUNNING"
@@ -2710,6 +2717,9 @@ export interface GetExecutionAddress {
   executionPath: string;
 }
 
+/** Return how far the mirror is behind, and who has its lease. */
+export type GetMirrorStatus = Record<string, never>;
+
 /** Return the server's problems, lock, sizes and settings. */
 export type GetServerStatus = Record<string, never>;
 
@@ -3132,6 +3142,71 @@ export interface MapProgress {
   running: number;
 }
 
+/** The reply to `mirror.off`. */
+export interface MirrorEnded {
+  /** The git repository; everything in it stays. */
+  address: string;
+  /** False if the lease was not released: others wait until it runs out. */
+  released: boolean;
+}
+
+/**
+ * Wait until everything that the journal has now is in the mirror.
+ *
+ * If that takes too long, it is refused; the server goes on trying.
+ */
+export interface MirrorNow {
+  /** Seconds to wait at most. */
+  withinSeconds?: number;
+}
+
+/**
+ * End the mirror: push the rest, release the lease, and forget the address.
+ *
+ * If the rest cannot be pushed in time, it is refused, and the mirror goes on. Afterwards, the
+ * server works without one; elsewhere, the execution can be continued from the mirror at once.
+ */
+export interface MirrorOff {
+  /** Seconds to wait at most for the push of the rest. */
+  withinSeconds?: number;
+}
+
+/** The mirror of an execution, and the lease that its server has of it. */
+export interface MirrorStatus {
+  /** The git repository. */
+  address: string;
+  /** `async`: the mirror follows. `sync`: no event is published before it is in the mirror. */
+  mode: "async" | "sync";
+  /** Seconds for which a push gives the lease. */
+  ttlSeconds: number;
+  /** The machine and the directory that have the lease. */
+  owner: string;
+  /** How often the lease was taken. */
+  epoch: number;
+  /** False if it has run out: the agent is stopped, and the journal waits. */
+  leaseHeld: boolean;
+  /** Seconds until it runs out, unless a push succeeds; 0 if it has. */
+  leaseSecondsLeft: number;
+  /** The last event in the mirror. */
+  mirroredSeq: number;
+  /** The size of the journal in the mirror. */
+  mirroredBytes: number;
+  /** Events that only the journal has. */
+  eventsBehind: number;
+  /** The size of these events. */
+  bytesBehind: number;
+  /** Seconds since the beginning of the last push that succeeded; 0 if no event is behind. */
+  secondsBehind: number;
+  /** Seconds since the beginning of the last push that succeeded. */
+  secondsSincePush: number;
+  /** Pushes of this server that succeeded. */
+  pushes: number;
+  /** Bytes that this server has sent. */
+  sentBytes: number;
+  /** Why the last push failed, in the words of git; absent if it succeeded. */
+  problem?: string;
+}
+
 export type Mode = "readonly" | "readandwrite";
 
 /** A ref of the shadow repository that named a lost commit. */
@@ -3387,7 +3462,10 @@ export interface PreparingCodon {
 
 /** Why a server is degraded. */
 export interface Problem {
-  /** `INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`. */
+  /**
+   * `INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`. With a mirror, `MIRROR_UNREACHABLE`: pushes fail;
+   * or `MIRROR_LEASE_EXPIRED`: the agent and the journal wait until one succeeds.
+   */
   code: ProblemCode;
   /** A sentence for people. */
   message: string;
@@ -3395,7 +3473,11 @@ export interface Problem {
   since: string;
 }
 
-export type ProblemCode = "INSUFFICIENT_SPACE" | "OUT_OF_DESCRIPTORS";
+export type ProblemCode =
+  | "INSUFFICIENT_SPACE"
+  | "OUT_OF_DESCRIPTORS"
+  | "MIRROR_UNREACHABLE"
+  | "MIRROR_LEASE_EXPIRED";
 
 export type ProgressUnit = "files" | "bytes" | "objects" | "checkpoints";
 
@@ -4306,9 +4388,10 @@ export interface SentinelUnloaded {
 }
 
 /**
- * The server continues with a problem; sent at once, without a seq if the disk is the cause.
+ * The server continues with a problem.
  *
- * It is journaled as soon as the disk can be written to.
+ * If the journal has to wait because of it, for the disk or for the mirror, it is sent without a
+ * seq at once, and journaled when the journal can be written to.
  */
 export interface ServerDegraded {
   /** The code, for programs. */
@@ -4490,6 +4573,8 @@ export interface ServerStatus {
   hankName?: string;
   /** USD, the part of `totalCost` for attempts of explorations that were not adopted. */
   attemptsCost?: number;
+  /** The mirror in a git repository; absent if there is none. */
+  mirror?: MirrorStatus;
 }
 
 /** The server begins to stop in order. */

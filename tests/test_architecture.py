@@ -39,6 +39,7 @@ MOST_SINGLE_IMPORTERS = 40
 
 LIBRARY_ROOMS = {
     "pygit2": {
+        "hankweave_server.features.mirror.contents",
         "hankweave_server.git.line_changes",
         "hankweave_server.git.line_merge",
         "hankweave_server.git.repo",

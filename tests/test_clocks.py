@@ -41,6 +41,7 @@ ALLOWED = {
     ),
     ("tests/support/late_crowd.py", "settled"): "measures memory, outside of the gate",
     ("tests/support/lock_witness.py", "MovedClock.wait"): "a real wait on a clock that is moved",
+    ("tests/support/mirrors.py", "killed_push"): "kills a push at any moment",
     ("tests/support/models/script.py", "Script.next"): (
         "an account's limit ends at a moment that the agent is told"
     ),

@@ -19,7 +19,10 @@ PROMISING = {
     "README.md",
     "SECURITY.md",
     "docs/figures.md",
-    *(f"docs/how-to/{name}.md" for name in ("attempts", "secrets", "tracing", "unattended")),
+    *(
+        f"docs/how-to/{name}.md"
+        for name in ("attempts", "mirror", "secrets", "tracing", "unattended")
+    ),
     "docs/explanation/architecture.md",
     *(f"docs/migration/{name}.md" for name in ("architect", "hankweave")),
 }
@@ -56,7 +59,7 @@ def test_each_promise_has_one_story() -> None:
 
 def test_the_number_of_stories_is_bounded() -> None:
     """Fewer stories would leave promises out, and more would take the gate over its time."""
-    assert 110 <= len(stories()) <= 135
+    assert 110 <= len(stories()) <= 140
 
 
 def test_each_document_that_promises_has_a_story() -> None:

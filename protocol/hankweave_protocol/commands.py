@@ -36,6 +36,8 @@ from hankweave_protocol.replies import (
     FsckReport,
     GcReport,
     LineStory,
+    MirrorEnded,
+    MirrorStatus,
     PastView,
     PromptText,
     ServerStatus,
@@ -754,6 +756,39 @@ class BisectStop(CommandData):
 
     TYPE: ClassVar[str] = "bisect.stop"
     expected_run_id: RunId | None = None
+
+
+class GetMirrorStatus(LookCommand[MirrorStatus]):
+    """Return how far the mirror is behind, and who has its lease."""
+
+    TYPE: ClassVar[str] = "mirror.status"
+
+
+class MirrorNow(AnsweredCommand[MirrorStatus]):
+    """Wait until everything that the journal has now is in the mirror.
+
+    If that takes too long, it is refused; the server goes on trying.
+    """
+
+    TYPE: ClassVar[str] = "mirror.now"
+    DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"withinSeconds": 10},)
+    within_seconds: Annotated[float, Meta(gt=0, le=600)] = 30.0
+    """Seconds to wait at most."""
+
+
+class MirrorOff(AnsweredCommand[MirrorEnded]):
+    """End the mirror: push the rest, release the lease, and forget the address.
+
+    If the rest cannot be pushed in time, it is refused, and the mirror goes on. Afterwards, the
+    server works without one; elsewhere, the execution can be continued from the mirror at once.
+    """
+
+    TYPE: ClassVar[str] = "mirror.off"
+    DURING_ROLLBACK: ClassVar[bool] = True
+    EXAMPLES: ClassVar[Examples] = ({"withinSeconds": 10},)
+    within_seconds: Annotated[float, Meta(gt=0, le=600)] = 30.0
+    """Seconds to wait at most for the push of the rest."""
 
 
 class Ping(CommandData):

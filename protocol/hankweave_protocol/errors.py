@@ -183,6 +183,14 @@ class ErrorCode(StrEnum):
     Decide with `onConflict` (`ours` or `theirs`), adopt only some `paths`, or edit the files first.
     """
 
+    MIRROR_UNREACHABLE = "MIRROR_UNREACHABLE"
+    """What the journal has could not be pushed to the mirror in the time that was given. The server
+    goes on trying.
+
+    The message has the words of git. Try `git ls-remote` with the address, then send the command
+    again, with a longer `withinSeconds` if the connection is slow.
+    """
+
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
     """The answer to a query takes longer than 20 s.
 

@@ -140,9 +140,10 @@ class ServerStopping(EventData):
 
 
 class ServerDegraded(EventData):
-    """The server continues with a problem; sent at once, without a seq if the disk is the cause.
+    """The server continues with a problem.
 
-    It is journaled as soon as the disk can be written to.
+    If the journal has to wait because of it, for the disk or for the mirror, it is sent without a
+    seq at once, and journaled when the journal can be written to.
     """
 
     TYPE: ClassVar[str] = "server.degraded"

@@ -66,7 +66,9 @@ class RuntimeLock(Value):
     """The address of the page, as people open it, without a slash at its end."""
 
 
-ProblemCode = Literal["INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS"]
+ProblemCode = Literal[
+    "INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS", "MIRROR_UNREACHABLE", "MIRROR_LEASE_EXPIRED"
+]
 """Problems that do not stop a server."""
 
 
@@ -81,7 +83,8 @@ class Problem(Value):
     """Why a server is degraded."""
 
     code: ProblemCode
-    """`INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`."""
+    """`INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`. With a mirror, `MIRROR_UNREACHABLE`: pushes
+    fail; or `MIRROR_LEASE_EXPIRED`: the agent and the journal wait until one succeeds."""
     message: str
     since: str
 

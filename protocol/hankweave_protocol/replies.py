@@ -479,6 +479,52 @@ class Forecast(Value):
     """The step that works or comes next, and those after it, as far as the plan has them."""
 
 
+class MirrorStatus(Value):
+    """The mirror of an execution, and the lease that its server has of it."""
+
+    address: str
+    """The git repository."""
+    mode: Literal["async", "sync"]
+    """`async`: the mirror follows. `sync`: no event is published before it is in the mirror."""
+    ttl_seconds: float
+    """Seconds for which a push gives the lease."""
+    owner: str
+    """The machine and the directory that have the lease."""
+    epoch: int
+    """How often the lease was taken."""
+    lease_held: bool
+    """False if it has run out: the agent is stopped, and the journal waits."""
+    lease_seconds_left: float
+    """Seconds until it runs out, unless a push succeeds; 0 if it has."""
+    mirrored_seq: int
+    """The last event in the mirror."""
+    mirrored_bytes: int
+    """The size of the journal in the mirror."""
+    events_behind: int
+    """Events that only the journal has."""
+    bytes_behind: int
+    """The size of these events."""
+    seconds_behind: float
+    """Seconds since the beginning of the last push that succeeded; 0 if no event is behind."""
+    seconds_since_push: float
+    """Seconds since the beginning of the last push that succeeded."""
+    pushes: int
+    """Pushes of this server that succeeded."""
+    sent_bytes: int
+    """Bytes that this server has sent."""
+    problem: str | None = None
+    """Why the last push failed, in the words of git; absent if it succeeded."""
+
+
+class MirrorEnded(Value):
+    """The reply to `mirror.off`."""
+
+    address: str
+    """The git repository; everything in it stays."""
+    released: bool
+    """False if the lease was not released: others wait until it runs out."""
+
+
 class ServerStatus(Value):
     """The reply to `server.status`."""
 
@@ -541,6 +587,8 @@ class ServerStatus(Value):
     """The name of the hank: that of its `meta`, or of its directory."""
     attempts_cost: float = 0.0
     """USD, the part of `totalCost` for attempts of explorations that were not adopted."""
+    mirror: MirrorStatus | None = None
+    """The mirror in a git repository; absent if there is none."""
 
 
 class Consolidation(Value):

@@ -116,16 +116,24 @@ class OpenedExecution:
 async def _nothing() -> None: ...
 
 
+def _unchanged(status: ServerStatus) -> ServerStatus:
+    return status
+
+
 @dataclass(frozen=True, slots=True)
 class ServerPart:
     """The work of a feature in a server; the function `part` of its `server_part` returns it."""
 
     handlers: tuple[object, ...] = ()
     """Objects with methods that handle commands."""
+    begin: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    """Called when the checkpoints are known, before the recovery."""
     run: Callable[[], Coroutine[Any, Any, None]] = _nothing
     """Works in the background until cancelled."""
     close: Callable[[], Coroutine[Any, Any, None]] = _nothing
     """Ends what runs, when the server ends and no codon runs any more."""
+    add_status: Callable[[ServerStatus], ServerStatus] = _unchanged
+    """Returns the reply to `server.status` with what the feature adds; without disk access."""
 
 
 class App:
@@ -373,6 +381,13 @@ class App:
 
     def status(self) -> ServerStatus:
         """Return the status without the size of the store, which needs disk access."""
+        status = self._own_status()
+        for part in self.parts:
+            status = part.add_status(status)
+
+        return status
+
+    def _own_status(self) -> ServerStatus:
         state = self._opened.ledger.durable_state
         active, hank = active_codon(state), self.ctx.hank.hank
         paid = costs(state, capped(hank, self.ctx.ceilings).max_dollars)

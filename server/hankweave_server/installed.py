@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Final
 
 FEATURES: Final = (
@@ -21,6 +22,7 @@ FEATURES: Final = (
     "exploration",
     "map",
     "mcp",
+    "mirror",
     "notifications",
     "redaction",
     "reports",
@@ -34,6 +36,11 @@ def parts(name: str) -> Iterator[Any]:
         place = f"{__package__}.features.{feature}.{name}"
         if find_spec(place) is not None:
             yield import_module(place)
+
+
+def feature_of(part: ModuleType) -> str:
+    """Return the name of the feature that a module is of."""
+    return part.__name__.removeprefix(f"{__package__}.features.").partition(".")[0]
 
 
 def folders(name: str) -> Iterator[tuple[str, Traversable]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
@@ -134,12 +135,8 @@ class RunSettings:
     """The most seconds that its codons may take together."""
     max_wait: float | None = None
     """The most seconds to wait for the end of one limit of a provider; None: any time."""
-    webhooks: tuple[str, ...] = field(default=(), repr=False)
-    """URLs that get signed notifications; they may contain passwords."""
-    services: tuple[str, ...] = field(default=(), repr=False)
-    """URLs of services by which people are called; they contain passwords."""
-    notify_content: bool = False
-    """Send what agents and people wrote with notifications."""
+    of_features: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """What was chosen for each feature with options of its own, by the feature's name."""
     prices: Path | None = None
     """A price list laid over the packaged one; None: the user's usual one, if it exists."""
     output: Path | None = None

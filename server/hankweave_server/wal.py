@@ -41,6 +41,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +192,12 @@ class WriteAheadLog:
             except OSError:
                 self._take_back(images)
                 raise
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Let nothing be published or removed while the block runs."""
+        with self._lock:
+            yield
 
     def remove(self, path: Path, content: bytes) -> None:
         """Remove a published file that may change, if it has this content; nothing is flushed.

@@ -26,6 +26,7 @@ from bench import (
     long_store,
     maps,
     memory,
+    mirrors,
     over_socket,
     page,
     plans,
@@ -61,6 +62,7 @@ BENCHES: dict[str, Bench] = {
     confinement.BENCH: confinement.measure,
     tracing.BENCH: tracing.measure,
     maps.BENCH: maps.measure,
+    mirrors.BENCH: mirrors.measure,
 }
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, long_past.BENCH, responsiveness.BENCH),
@@ -71,6 +73,7 @@ LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     answers.BENCH,
     catching_up.BENCH,
     maps.BENCH,
+    mirrors.BENCH,
     confinement.BENCH,
     over_socket.BENCH,
     questions.BENCH,

@@ -68,6 +68,7 @@ OTHERS = {
     *("run", "demo", "init", "map", "resume", "pipeline", "explore", "branch", "bisect"),
     *("next", "skip", "stop", "retry", "allow", "deny", "checkpoint", "pin", "redact"),
     *("discard", "cleanup", "notify", "mcp", "attach", "open", "completion", "agents", "help"),
+    "mirror",
 }
 """Commands that change something, need a server, or read no execution."""
 

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, in an enclosure: Ray's ports do not leave it."""
+"""For tests of Ray: a cluster on this machine, in an enclosure: Ray's ports do not leave it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ QUICK = {
 """A dead node is noticed after two seconds instead of a minute, and workers do not starve."""
 
 
-@pytest.fixture(autouse=True)
-def _can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Skip without Ray; let Ray keep its token in a home of the test, and nothing in /tmp."""
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed; scripts/test --fleet installs it")

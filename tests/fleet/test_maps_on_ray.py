@@ -28,7 +28,7 @@ from support.running_server import command, environment
 from support.scripted_hank import Step, codon, waits_for, write_hank
 from support.waiting import eventually_blocking
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("ray")]
 
 CORES = 2
 """Of each node, and so many items run there at a time."""

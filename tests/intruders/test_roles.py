@@ -26,6 +26,7 @@ LOOKS = {name for name, kind in COMMANDS.members.items() if not (kind.MUTATES or
 """The commands a viewer may send; tests/golden/interfaces/protocol.txt has the rights of each."""
 
 OF_NOTHING = {
+    "mirror.status": "INVALID_COMMAND",
     "codon.readPrompt": "UNKNOWN_CODON",
     "codon.readResult": "INVALID_COMMAND",
     "exploration.compare": "INVALID_COMMAND",

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 whole_wire: Final = pytest.mark.feature(
-    *("answers", "architect", "exploration", "map", "mcp"),
+    *("answers", "architect", "exploration", "map", "mcp", "mirror"),
     *("notifications", "redaction", "reports", "tracing"),
 )
 """For tests of lists that are complete only with every feature."""

@@ -111,8 +111,11 @@ async def running_server(
     may_end: bool = False,
     trace: Path | None = None,
     within: Sequence[str] = (),
+    start: Sequence[str] = ("run",),
 ) -> AsyncIterator[RunningServer]:
     """Start `hankweave run` and wait until it serves; kill it at the end if it still lives.
+
+    `start` are the words of another command that serves an execution.
 
     Its stdout is a pipe, so it would end with its plan; it keeps serving unless it `may_end`. With
     `trace` it is a `traced_server` that writes its trace to that file. `within` is a command that
@@ -126,7 +129,7 @@ async def running_server(
     words = [*(str(path) for path in (hank, data) if path), place, str(execution)]
     state_home = os.environ.get("XDG_STATE_HOME", str(execution.parent / "state-home"))
     async with await anyio.open_process(
-        [*within, *command("run", *words, "--json", *options, trace=trace)],
+        [*within, *command(*start, *words, "--json", *options, trace=trace)],
         env=environment(**{"XDG_STATE_HOME": state_home} | (env or {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

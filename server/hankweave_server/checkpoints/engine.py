@@ -232,6 +232,16 @@ class CheckpointEngine:
         if self._place is not None:
             self._place.close()
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Let no ref and no intent move while the block runs; for any thread.
+
+        What the disk has then is what a crash could leave.
+        """
+        assert self._wal is not None, "an engine that only reads moves nothing"
+        with self._wal.still():
+            yield
+
     # Checkpoints
 
     def checkpoint(self, request: CheckpointRequest, meter: Meter = UNWATCHED) -> CheckpointMade:

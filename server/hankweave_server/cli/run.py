@@ -18,11 +18,10 @@ from hankweave_server.cli.shared.run_settings import (
     confinement_option,
     log_format_option,
     log_level_option,
-    notify_option,
     require_confinement_option,
     settings_of,
     variables_of,
-    webhook_option,
+    with_options_of_features,
 )
 from hankweave_server.config import NO_PROXY
 from hankweave_server.hank.agents import BY_NAME
@@ -163,13 +162,7 @@ if TYPE_CHECKING:
     callback=lambda _context, _option, text: _checked_duration(text),
     help="Longest wait for the end of a provider's limit: seconds, or 30m, 8h, 2d; 0 for none.",
 )
-@webhook_option
-@notify_option
-@click.option(
-    "--notify-content",
-    is_flag=True,
-    help="Send texts of agents and people with notifications, not only names, numbers and times.",
-)
+@with_options_of_features
 @click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @click.option(
     "--output",

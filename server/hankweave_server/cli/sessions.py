@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -21,6 +22,7 @@ from hankweave_server.cli.shared.run_settings import log_format_option, log_leve
 from hankweave_server.domain.execution_thread import end_checkpoint, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.installed import parts
 from hankweave_server.local.server_session import look
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of, read_meta
@@ -114,7 +116,29 @@ def _table(found: list[ListedSession]) -> Table:
 # --- resume ---------------------------------------------------------------------------------------
 
 
-@click.command()
+class _Resume(click.Command):
+    """The command `resume`; with an argument that a feature can resume, that feature's command."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        for source in parts("resume_source"):
+            if any(map(source.is_source, args)):
+                found: click.Command = source.command()
+                return found.make_context(info_name, args, parent, **extra)
+
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.epilog = " ".join(source.EPILOG for source in parts("resume_source"))
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(cls=_Resume)
 @click.argument("session_id", metavar="ID", shell_complete=completions.runs)
 @execution_option
 @log_level_option

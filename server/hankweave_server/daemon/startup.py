@@ -92,6 +92,9 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
     await app.checkpointer.load(recorded.standing)
     await app.branching.recall_inheritance()
     await app.branching.copy_conversations()
+    for part in app.parts:
+        await part.begin()
+
     if pruned := await app.housekeeper.finish_interrupted(recorded):
         log.warning("Recorded %d checkpoints that the previous server had pruned", pruned)
         recorded = opened.ledger.digest.checkpoints()

@@ -11,6 +11,8 @@ own. `commands.json` lists its commands of the terminal (`tools/codegen/command_
     unfinished          finishes what a crash has interrupted, before a start    daemon, local.fsck
     listing             groups the executions of a user                          local.catalog
     removal             removes more than executions                             cli.cleanup
+    run_options         adds options to `run`                            cli.shared.run_settings
+    resume_source       resumes executions that are elsewhere            cli.sessions
     rollback_targets    knows targets besides checkpoints and codons             cli.rollback
 
 The features:
@@ -20,6 +22,7 @@ The features:
 - `exploration/`: attempts from one checkpoint, each an execution of its own
 - `map/`: a hank on many inputs
 - `mcp/`: tools for agents
+- `mirror/`: the execution in a git remote too, from which it goes on elsewhere
 - `notifications/`: webhooks, mail, chat and push services
 - `redaction/`: removes a secret from the past of an execution
 - `reports/`: what became of an execution, on one page

@@ -1,16 +1,18 @@
 """References and requirements of a hank.
 
 The `fault_of` functions check a reference by its text alone; each returns what is wrong with it, or
-None. `requirements_of` checks the variables and programs that a hank requires of its machine
-(Hankweave, requirements).
+None. `references_in` finds the files that a hank names. `requirements_of` checks the variables and
+programs that a hank requires of its machine (Hankweave, requirements).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.state_directory import STATE_DIRECTORY
@@ -18,6 +20,7 @@ from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_REFERENCE = 1000
 
 
 def fault_of_relative(reference: str) -> str | None:
@@ -173,3 +176,52 @@ def requirements_of(
 def _has(environment: Mapping[str, str], name: str) -> bool:
     given = environment.get(PREFIX + name, environment.get(name, ""))
     return given not in ("", _REMOVED)
+
+
+def references_in(hank: Path) -> Iterator[tuple[str, Path]]:
+    """Yield what a hank.json names below its folder, each text once, and what it leads to.
+
+    Raises OSError.
+    """
+    folder = hank.absolute().parent.resolve()
+    pending, seen = [hank.read_bytes()], set[str]()
+    while pending:
+        for reference in sorted(_texts(_json_in(pending.pop())) - seen):
+            path = _referred(folder, reference)
+            if path is None or path == folder / hank.name:
+                continue
+
+            seen.add(reference)
+            yield reference, path
+            if path.suffix == ".json" and path.is_file():
+                pending.append(path.read_bytes())
+
+
+def _json_in(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _texts(value: object) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+
+    if isinstance(value, dict):
+        return set().union(*map(_texts, value.values()))
+
+    return set().union(*map(_texts, value)) if isinstance(value, list) else set()
+
+
+def _referred(folder: Path, reference: str) -> Path | None:
+    """Return the file or folder below the hank's folder that a text names, if it does."""
+    if len(reference) > _LONGEST_REFERENCE or not reference.strip("./"):
+        return None
+
+    try:
+        path = (folder / reference).resolve()
+        is_inside = path.is_relative_to(folder) and path != folder
+        return path if is_inside and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # A text that no path can be.
+        return None

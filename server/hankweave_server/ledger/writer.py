@@ -74,6 +74,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
@@ -130,6 +131,16 @@ PAGE_BYTES = 64 * 1024
 """Bytes that `page` reads at a time."""
 
 Listener = Callable[[Published], None]
+
+
+class Replica(Protocol):
+    """Has what the journal has, elsewhere; called by the one task that writes."""
+
+    async def may_write(self) -> None:
+        """Return when the journal may grow."""
+
+    async def written(self) -> None:
+        """Return when what the journal has durably may be published."""
 
 
 class LedgerFailed(Exception):
@@ -234,6 +245,9 @@ class Ledger:
         self._pending_events = 0
         self._in_hand: list[_Batch] = []
         """What is being written now."""
+        self.replica: Replica | None = None
+        self.durable = opened.state.last_event_seq, opened.journal.size
+        """The seq of the last durable event and the size of the journal; for any thread."""
         self._told_bytes = opened.journal.size
         """Size of the journal at the end of the last published event."""
         self._listeners: list[Listener] = []
@@ -282,6 +296,10 @@ class Ledger:
         opened = await anyio.to_thread.run_sync(work)
         space = Space(Reserve(layout.reserve), pause=pause)
         return cls(opened, clock, new_id, space, layout.journal_digest, redactor)
+
+    def replicate(self, replica: Replica | None) -> None:
+        """Let every write wait for a replica, from now on; None to wait no more."""
+        self.replica = replica
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -508,9 +526,17 @@ class Ledger:
         lines = [each.line for batch in batches for each in batch.published]
         work = _Writing(lines, state if shows else None, saves)
         try:
+            if self.replica is not None:
+                await self.replica.may_write()
+
             await self.space.insist(
                 functools.partial(self._try, work), is_short=_is_for_want_of_room, is_vital=True
             )
+            if batches:
+                self.durable = batches[-1].state.last_event_seq, self._journal.size
+
+            if self.replica is not None:
+                await self.replica.written()
         except Exception as error:
             self._fail(error, batches, unsaved=len(work.lines))
             raise self._refusal() from error

@@ -255,6 +255,16 @@ class _Figures(Collector):
             yield _total("watched_scans", "Scans that did so.", watch.watched_scans)
             yield _total("full_scans", "Scans that compared all files.", watch.full_scans)
 
+        if (mirror := status.mirror) is not None:
+            yield _gauge("mirror_behind_events", "Events not yet mirrored.", mirror.events_behind)
+            yield _gauge(
+                "mirror_behind_seconds",
+                "Time since the last push, if events are behind.",
+                mirror.seconds_behind,
+            )
+            yield _total("mirror_sent_bytes", "Bytes sent to the mirror.", mirror.sent_bytes)
+            yield _gauge("mirror_lease_held", "1 if the lease is held.", mirror.lease_held)
+
 
 def _total(name: str, text: str, value: int) -> CounterMetricFamily:
     return CounterMetricFamily(f"hankweave_{name}", text, value=value)

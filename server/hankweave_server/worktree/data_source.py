@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +37,9 @@ from hankweave_protocol.records import ExecutionMeta
 from hankweave_server import fsutil
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import DATA_SOURCE, Layout
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 TIME_LIMIT = timedelta(seconds=5)  # Hankweave's dataHashTimeLimit.
 _DEPTH = 3
@@ -73,6 +76,45 @@ def data_hash(
             break
 
     return hashlib.sha256(b"\n".join(sorted(lines))).hexdigest()[:12]
+
+
+def content_hash(path: Path) -> str:
+    """Hash a file or a folder with everything below it: names, kinds and contents.
+
+    Links within a folder are hashed as links. Raises OSError.
+    """
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for name, item in _below(path, ""):
+            _feed(digest, name, item)
+    else:
+        _feed(digest, path.name, path.resolve())
+
+    return digest.hexdigest()
+
+
+def _below(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+
+    for entry in found:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield f"{name}/", Path(entry.path)
+            yield from _below(Path(entry.path), f"{name}/")
+        elif entry.is_symlink() or entry.is_file():
+            yield name, Path(entry.path)
+
+
+def _feed(digest: _Hash, name: str, path: Path) -> None:
+    digest.update(b"\0%d:%b" % (len(os.fsencode(name)), os.fsencode(name)))
+    if path.is_symlink():
+        digest.update(b"link:" + os.fsencode(os.readlink(path)))
+    elif path.is_file():
+        digest.update(b"file:%d:" % path.stat().st_size)
+        with path.open("rb") as file:
+            while chunk := file.read(fsutil.CHUNK):
+                digest.update(chunk)
 
 
 def managed_name(now_ms: int, data_hash: str | None) -> str:
@@ -165,7 +207,7 @@ def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
         place.symlink_to(resolved)
 
     if not partial.is_symlink():
-        _set_read_only(partial)
+        set_read_only(partial)
 
     _remove(layout.data_source)
     partial.rename(layout.data_source)
@@ -224,7 +266,8 @@ def _special_files(folder: str, names: list[str]) -> list[str]:
     ]
 
 
-def _set_read_only(path: Path) -> None:
+def set_read_only(path: Path) -> None:
+    """Remove the permissions to write a copy of data; links stay as they are."""
     for item in _inside_out(path):
         if not item.is_symlink():
             item.chmod(stat.S_IMODE(item.stat().st_mode) & ~_WRITE_BITS)

@@ -10,7 +10,6 @@ import pytest
 
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.map.inputs import (
-    content_hash,
     free_name,
     hank_hash,
     inputs_of,
@@ -97,25 +96,6 @@ def test_a_name_is_a_free_and_harmless_part_of_a_path(
 ) -> None:
     """It cannot lead out of its folder, nor collide where case does not count."""
     assert free_name(label, set(taken)) == name
-
-
-def test_a_content_hash_depends_on_contents_and_names_alone(tmp_path: Path) -> None:
-    """Touching files changes nothing; a change of a byte, a name or a link does."""
-    folder = tmp_path / "data"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "a").write_text("one")
-    (folder / "link").symlink_to("sub/a")
-    hashes = [content_hash(folder)]
-    os.utime(folder / "sub" / "a", (1, 1))
-    assert content_hash(folder) == hashes[0]
-    (folder / "sub" / "a").write_text("two")
-    hashes.append(content_hash(folder))
-    (folder / "sub" / "a").rename(folder / "sub" / "b")
-    hashes.append(content_hash(folder))
-    (folder / "link").unlink()
-    (folder / "link").symlink_to("sub/b")
-    hashes.append(content_hash(folder))
-    assert len(set(hashes)) == 4
 
 
 def test_a_hank_hash_covers_all_files_that_the_hank_names(tmp_path: Path) -> None:

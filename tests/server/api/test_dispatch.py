@@ -332,7 +332,8 @@ def test_all_that_moves_the_execution_can_be_guarded() -> None:
     unguarded = mutating - {command.TYPE for command in GUARDED}
     only_looks = "store.fsck"
     ends = {"server.shutdown", "server.force_shutdown"}
-    assert unguarded == {"ping.broadcast", only_looks, *ends}
+    copies = {"mirror.now", "mirror.off"}
+    assert unguarded == {"ping.broadcast", only_looks, *ends, *copies}
 
 
 async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:

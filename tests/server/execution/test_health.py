@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from hankweave_server.execution.maintenance.health_monitor import Problem, ServerHealth
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.events import EventData, ServerDegraded
+from hankweave_protocol.records import ProblemCode
+from hankweave_server.execution.maintenance.health_monitor import (
+    HealthMonitor,
+    Problem,
+    ServerHealth,
+)
+from support.attached import StillClock
 
 FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")
 LATER = Problem(code="INSUFFICIENT_SPACE", message="Still.", since="2025-01-04T13:00:00.000Z")
@@ -33,3 +45,28 @@ def test_a_server_is_degraded_until_its_last_problem_is_over() -> None:
     health = health.without("INSUFFICIENT_SPACE").without("INSUFFICIENT_SPACE")
     assert (health.status, health.problems) == ("degraded", (FEW,))
     assert health.without("OUT_OF_DESCRIPTORS") == ServerHealth()
+
+
+@pytest.mark.parametrize(
+    ("code", "is_at_once"),
+    [
+        ("INSUFFICIENT_SPACE", True),
+        ("OUT_OF_DESCRIPTORS", False),
+        ("MIRROR_UNREACHABLE", True),
+        ("MIRROR_LEASE_EXPIRED", True),
+    ],
+)
+def test_a_problem_that_holds_up_the_journal_is_told_at_once(
+    code: ProblemCode, is_at_once: bool
+) -> None:
+    """Clients hear of it without a seq, because the journaled event may come much later."""
+    journaled: list[EventData] = []
+    told: list[EventData] = []
+    ledger: Any = SimpleNamespace(
+        leave=journaled.append, space=SimpleNamespace(subscribe=lambda **_: None)
+    )
+    monitor = HealthMonitor(ledger, StillClock())
+    monitor.attach(told.append)
+    monitor.report(code, "It is so.")
+    assert [type(each) for each in journaled] == [ServerDegraded]
+    assert told == (journaled if is_at_once else [])

@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from hankweave_protocol.records import Problem
-from hankweave_protocol.replies import ServerStatus, WatchStatus
-from hankweave_protocol.state import Tokens
+from hankweave_protocol.replies import MirrorStatus, ServerStatus, WatchStatus
+from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_server.transport.http import metrics_text
+from support.attached import a_status
 from support.small_server import SmallServer, small_server
 
 HOSTS = {
@@ -210,6 +211,36 @@ def test_metrics_have_the_types_of_their_names() -> None:
     }
     assert {"hankweave_events_total", "hankweave_watched_scans_total"} <= types.keys()
     assert 'hankweave_running_codon_tokens{type="output"} 2.0' in text
+    assert "mirror" not in text
+
+
+def test_metrics_say_how_far_a_mirror_is_behind() -> None:
+    """There are figures of it if there is one; none of them has its address."""
+    mirror = MirrorStatus(
+        address="git@host:mirror.git",
+        mode="async",
+        ttl_seconds=30.0,
+        owner="here:/e",
+        epoch=1,
+        lease_held=False,
+        lease_seconds_left=0.0,
+        mirrored_seq=7,
+        mirrored_bytes=700,
+        events_behind=2,
+        bytes_behind=200,
+        seconds_behind=1.5,
+        seconds_since_push=1.5,
+        pushes=3,
+        sent_bytes=4096,
+    )
+    lines = metrics_text(a_status(mirror=mirror), NO_TOKENS).decode().splitlines()
+    assert {
+        "hankweave_mirror_behind_events 2.0",
+        "hankweave_mirror_behind_seconds 1.5",
+        "hankweave_mirror_sent_bytes_total 4096.0",
+        "hankweave_mirror_lease_held 0.0",
+    } <= {*lines}
+    assert not any("host" in line or "here" in line for line in lines)
 
 
 FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")

@@ -16,6 +16,7 @@ from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import (
+    content_hash,
     data_hash,
     find_execution,
     link_data,
@@ -122,6 +123,32 @@ def test_data_that_takes_too_long_is_known_by_its_place(source: Path) -> None:
     assert slow[0] == slow[1] != data_hash(source)
     (source / "new").touch()
     assert data_hash(source, timedelta(0), monotonic=count().__next__) == slow[0]
+
+
+def test_a_content_hash_depends_on_contents_and_names_alone(tmp_path: Path) -> None:
+    """Touching files changes nothing; a change of a byte, a name or a link does."""
+    folder = tmp_path / "data"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a").write_text("one")
+    (folder / "link").symlink_to("sub/a")
+    hashes = [content_hash(folder)]
+    os.utime(folder / "sub" / "a", (1, 1))
+    assert content_hash(folder) == hashes[0]
+    (folder / "sub" / "a").write_text("two")
+    hashes.append(content_hash(folder))
+    (folder / "sub" / "a").rename(folder / "sub" / "b")
+    hashes.append(content_hash(folder))
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("sub/b")
+    hashes.append(content_hash(folder))
+    assert len(set(hashes)) == 4
+
+
+def test_a_copy_of_data_has_the_contents_of_the_data(layout: Layout, source: Path) -> None:
+    """That of a single file lies in a folder, and has its content hash all the same."""
+    for data in (source, source / "rows.csv"):
+        link_data(layout, data, copy=True)
+        assert content_hash(layout.data_source) == content_hash(data)
 
 
 # --- the directory ------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer, Resolved
 from hankweave_server.domain.variables import NAME
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.installed import feature_of, parts
 from hankweave_server.paths import Layout
 from hankweave_server.settings import LogFormat, LogLevel, RunSettings, WatchMode, safe_points_named
 from hankweave_server.worktree import data_source
@@ -92,23 +93,6 @@ require_confinement_option = click.option(
 )
 log_format_option = click.option(
     "--log-format", type=click.Choice(get_args(LogFormat)), help="Format of server.log."
-)
-
-webhook_option = click.option(
-    "--webhook",
-    "webhooks",
-    metavar="URL",
-    multiple=True,
-    envvar="HANKWEAVE_RUNTIME_WEBHOOK",
-    help="Call people: POST signed JSON to this URL. Repeatable.",
-)
-notify_option = click.option(
-    "--notify",
-    "services",
-    metavar="URL",
-    multiple=True,
-    envvar="HANKWEAVE_RUNTIME_NOTIFY",
-    help="Call people through a service, such as mailto:// or ntfy:// (see apprise). Repeatable.",
 )
 
 
@@ -296,6 +280,15 @@ def _has_hank(given: Mapping[str, Any]) -> bool:
     return execution is not None and executions.former_hank(execution) is not None
 
 
+def with_options_of_features(command: F) -> F:
+    """Give a command the options that features add to `run`."""
+    for part in parts("run_options"):
+        for option in reversed(part.OPTIONS):
+            command = option(command)
+
+    return command
+
+
 # --- settings -------------------------------------------------------------------------------------
 
 
@@ -333,9 +326,11 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         no_token=given["no_token"],
         new_tokens=given["new_tokens"],
         prices=given["prices"],
-        webhooks=given["webhooks"],
-        services=given["services"],
-        notify_content=given["notify_content"],
+        of_features={
+            feature_of(part): chosen
+            for part in parts("run_options")
+            if (chosen := part.chosen(given)) is not None
+        },
         overwrite_output=given["overwrite_output"],
         plain=given["plain"],
         json_output=given["as_json"],

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 
 from hankweave_protocol.instants import from_text
+from hankweave_protocol.replies import MirrorStatus
 from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.text import ago, dollars, span
 from hankweave_server.cli.status.changes import change_lines
@@ -48,6 +49,9 @@ def summary_of(facts: StatusFacts, columns: int = 80) -> Iterator[StatusLine]:
         yield StatusLine(one_line(f"  {text}"), "yellow")
 
     yield from _next_lines(_next_commands(facts, standing), columns)
+    if facts.server is not None and facts.server.mirror is not None:
+        yield StatusLine(one_line(f"  mirror {_mirror_text(facts.server.mirror)}"), "dim")
+
     if facts.page is not None:
         yield StatusLine(one_line(f"  page {facts.page}"), "dim", is_whole=True)
 
@@ -131,6 +135,14 @@ def _attention(facts: StatusFacts) -> Iterator[str]:
             ended = sum(each not in ("waiting", "running") for each in statuses)
             of = counted(len(statuses), "attempt")
             yield f"explores {exploration.codon_id}: {ended} of {of} ended"
+
+
+def _mirror_text(mirror: MirrorStatus) -> str:
+    if not mirror.events_behind:
+        return f"{mirror.address}, up to date"
+
+    events = counted(mirror.events_behind, "event")
+    return f"{mirror.address}, {events} behind, at most {span(mirror.seconds_behind)}"
 
 
 def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str, str]]:

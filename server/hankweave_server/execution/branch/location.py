@@ -31,11 +31,11 @@ LONGEST_CHAIN = 40
 """Symbolic links followed on the way to a place, as in the kernel."""
 
 
-def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
-    """Return the directory in which a branch is to be made; raise Refused.
+def place_of(wanted: str | None, otherwise: Path, original: Layout | None) -> Path:
+    """Return the directory in which an execution is to be made; raise Refused.
 
     `otherwise` is used if no place was requested; only its parent directory is created if it does
-    not exist.
+    not exist. `original` is the execution that is branched, if it is a branch.
     """
     place = otherwise if wanted is None else _absolute(wanted)
     try:
@@ -111,10 +111,11 @@ def _require_vacant(final: Path) -> None:
         )
 
 
-def _require_outside(final: Path, original: Layout) -> None:
-    """Refuse a place inside an execution: its checkpoints would include the branch."""
+def _require_outside(final: Path, original: Layout | None) -> None:
+    """Refuse a place inside an execution: its checkpoints would include the other one."""
+    root = None if original is None else original.root.resolve()
     for folder in (final, *final.parents):
-        if folder == original.root.resolve() or Layout.of_execution(folder).meta.exists():
+        if folder == root or Layout.of_execution(folder).meta.exists():
             raise _refused(
                 f"{final} is inside the execution {folder}.",
                 "An execution cannot contain another one; choose a path outside it.",
@@ -175,9 +176,12 @@ def is_published(intent: BranchIntent) -> bool:
 def remove_temporary(intent: BranchIntent) -> None:
     """Remove what was built under a temporary name; nothing with another name is touched."""
     temporary = Path(intent.temporary)
-    if not temporary.name.startswith(TEMPORARY) or not temporary.is_dir():
-        return
+    if temporary.name.startswith(TEMPORARY) and temporary.is_dir():
+        remove_unpublished(temporary)
 
+
+def remove_unpublished(temporary: Path) -> None:
+    """Remove an execution that was built under a temporary name."""
     # A folder of the checkpoint may forbid its own removal.
     for folder, folders, _ in os.walk(temporary):
         for inner in (Path(folder, name) for name in folders):

@@ -299,6 +299,20 @@ class CodonRun:
             finally:
                 await self._work.session.resume()
 
+    async def stop_agent(self) -> bool:
+        """Stop the agent's processes; return whether there is an agent. Records nothing."""
+        session = self._work.session
+        if session is None:
+            return False
+
+        await session.pause()
+        return True
+
+    async def continue_agent(self) -> None:
+        """Let them continue."""
+        if self._work.session is not None:
+            await self._work.session.resume()
+
     async def announce_changes(self) -> None:
         """Report what changed until now, each change as the agent's or a person's.
 

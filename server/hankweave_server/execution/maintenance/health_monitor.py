@@ -60,7 +60,14 @@ PauseCause = Literal["suspended", "stopped"]
 _AGAIN: dict[ProblemCode, str] = {
     "INSUFFICIENT_SPACE": "Disk space is available again.",
     "OUT_OF_DESCRIPTORS": "File descriptors are available again.",
+    "MIRROR_UNREACHABLE": "The mirror can be reached again.",
+    "MIRROR_LEASE_EXPIRED": "The lease of the mirror is renewed; the agent continues.",
 }
+
+_JOURNAL_WAITS: frozenset[ProblemCode] = frozenset(
+    {"INSUFFICIENT_SPACE", "MIRROR_UNREACHABLE", "MIRROR_LEASE_EXPIRED"}
+)
+"""Problems during which the journal may not grow, or not be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +185,7 @@ class HealthMonitor:
         self._tell(recovered)
 
     def _tell(self, event: EventData) -> None:
-        if self.health.problem("INSUFFICIENT_SPACE") is not None:
+        if any(each.code in _JOURNAL_WAITS for each in self.health.problems):
             self._notify(event)
 
         with contextlib.suppress(LedgerFailed):  # The ledger ends and reports that itself.

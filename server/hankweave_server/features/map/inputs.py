@@ -20,7 +20,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hankweave_protocol import instants
 from hankweave_server import fsutil
@@ -29,10 +28,9 @@ from hankweave_server.domain.variables import NAME, text_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.map.directory import MapJournal
 from hankweave_server.features.map.plan import Item, ItemAdded, ItemKind, MapBegun, WantedItem
+from hankweave_server.hank.references import references_in
 from hankweave_server.paths import DATA_SOURCE
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
+from hankweave_server.worktree.data_source import content_hash
 
 ROW_FILE = "row.json"
 ID_FIELDS = ("id", "name")
@@ -40,8 +38,6 @@ ID_FIELDS = ("id", "name")
 
 _LONGEST_NAME = 80
 _UNSUITED = re.compile(r"[^A-Za-z0-9._-]+")
-_CHUNK = 1 << 20
-_LONGEST_REFERENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,45 +216,6 @@ def free_name(label: str, taken: Set[str]) -> str:
 # --- content --------------------------------------------------------------------------------------
 
 
-def content_hash(path: Path) -> str:
-    """Hash a file or a folder with everything below it: names, kinds and contents.
-
-    Links within a folder are hashed as links. Raises OSError.
-    """
-    digest = hashlib.sha256()
-    if path.is_dir():
-        for name, item in _below(path, ""):
-            _feed(digest, name, item)
-    else:
-        _feed(digest, path.name, path.resolve())
-
-    return digest.hexdigest()
-
-
-def _below(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-
-    for entry in found:
-        name = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            yield f"{name}/", Path(entry.path)
-            yield from _below(Path(entry.path), f"{name}/")
-        elif entry.is_symlink() or entry.is_file():
-            yield name, Path(entry.path)
-
-
-def _feed(digest: _Hash, name: str, path: Path) -> None:
-    digest.update(b"\0%d:%b" % (len(os.fsencode(name)), os.fsencode(name)))
-    if path.is_symlink():
-        digest.update(b"link:" + os.fsencode(os.readlink(path)))
-    elif path.is_file():
-        digest.update(b"file:%d:" % path.stat().st_size)
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-
-
 def hank_hash(hank: Path) -> str:
     """Hash a hank.json and all files below its folder that it names, directly or through others.
 
@@ -269,55 +226,6 @@ def hank_hash(hank: Path) -> str:
         digest.update(b"\0" + os.fsencode(reference) + content_hash(path).encode())
 
     return digest.hexdigest()
-
-
-def references_in(hank: Path) -> Iterator[tuple[str, Path]]:
-    """Yield what a hank.json names below its folder, each text once, and what it leads to.
-
-    Raises OSError.
-    """
-    folder = hank.absolute().parent.resolve()
-    pending, seen = [hank.read_bytes()], set[str]()
-    while pending:
-        for reference in sorted(_texts(_json_in(pending.pop())) - seen):
-            path = _referred(folder, reference)
-            if path is None or path == folder / hank.name:
-                continue
-
-            seen.add(reference)
-            yield reference, path
-            if path.suffix == ".json" and path.is_file():
-                pending.append(path.read_bytes())
-
-
-def _json_in(content: bytes) -> object:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _texts(value: object) -> set[str]:
-    if isinstance(value, str):
-        return {value}
-
-    if isinstance(value, dict):
-        return set().union(*map(_texts, value.values()))
-
-    return set().union(*map(_texts, value)) if isinstance(value, list) else set()
-
-
-def _referred(folder: Path, reference: str) -> Path | None:
-    """Return the file or folder below the hank's folder that a text names, if it does."""
-    if len(reference) > _LONGEST_REFERENCE or not reference.strip("./"):
-        return None
-
-    try:
-        path = (folder / reference).resolve()
-        is_inside = path.is_relative_to(folder) and path != folder
-        return path if is_inside and path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # A text that no path can be.
-        return None
 
 
 # --- items ---------------------------------------------------------------------------------------

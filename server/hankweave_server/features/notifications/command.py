@@ -9,7 +9,6 @@ import anyio
 import click
 
 from hankweave_protocol.instants import to_text
-from hankweave_server.cli.shared.run_settings import notify_option, webhook_option
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
 from hankweave_server.features.notifications.notifications import Notification
@@ -20,6 +19,7 @@ from hankweave_server.features.notifications.notifier import (
     destinations,
     new_id,
 )
+from hankweave_server.features.notifications.run_options import notify_option, webhook_option
 
 
 @click.command()

@@ -51,9 +51,9 @@ from hankweave_server.features.map.executor import (
     LocalPool,
     LocalServer,
 )
-from hankweave_server.features.map.inputs import references_in
 from hankweave_server.features.map.remote.packages import Storage, pack, unpack
 from hankweave_server.features.map.results import ItemCourse, course_of, read_state
+from hankweave_server.hank.references import references_in
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source

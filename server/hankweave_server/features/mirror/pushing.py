@@ -1,0 +1,341 @@
+"""Keep a mirror up to date, and the lease with it, as long as the server lives.
+
+One task makes all pushes, one after the other: when there are new events, and otherwise often
+enough to keep the lease. What is waited for:
+
+- `sync`: no event is published before it is in the mirror. The ledger waits in `written`.
+- `async`: the mirror follows, at most one push a second. Nothing waits for it.
+- In both modes, nothing is written to the journal while the lease has run out (`may_write`), and
+  the agent is stopped meanwhile. Both go on when a push succeeds again.
+
+A push that was given up may arrive later all the same. The remote then names a commit of ours that
+we did not know to be there, and the next push is refused because of it: it is recognised and taken
+for what it is. A commit that is not ours means that the lease is lost, for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.clock import Clock
+from hankweave_server.features.mirror.contents import Segments
+from hankweave_server.features.mirror.lease import Lease, owned_until, renewal
+from hankweave_server.features.mirror.remote import Pushed
+from hankweave_server.features.mirror.settings import Mode
+
+BETWEEN_PUSHES = 1.0
+"""Seconds between two pushes in `async` mode."""
+
+PACKED_AFTER = 64
+"""Pushes after which what they have sent is packed."""
+
+CLEANED_AFTER = 512
+"""Pushes after which what later ones have made superfluous is removed."""
+
+BEFORE_RETRY = 1.0
+"""Seconds before a push is repeated that did not succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the journal goes."""
+
+    last_event_seq: int
+    journal_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A commit that is to be pushed."""
+
+    sha: Sha
+    lease: Lease
+    segments: Segments
+
+    @property
+    def position(self) -> Position:
+        return Position(self.lease.last_event_seq, self.lease.journal_bytes)
+
+
+class Pushes(Protocol):
+    """The remote; blocking."""
+
+    def unblock(self, after: float, now: float) -> None:
+        """Remove what keeps pushes from succeeding, if it has been there for `after` seconds."""
+
+    def tidy(self, *, thoroughly: bool) -> None:
+        """Pack what pushes have sent, or also remove the rest; may run beside a push."""
+
+    def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed: ...
+
+
+class Composes(Protocol):
+    """Captures the execution, and writes the commit of its next lease."""
+
+    async def __call__(self, former: Composed, *, released: bool) -> Composed: ...
+
+
+@dataclass(slots=True)
+class PushTally:
+    """Counters and times, for people."""
+
+    pushes: int = 0
+    sent_bytes: int = 0
+    pushed_at: float | None = None
+    """When the last push that succeeded began, by CLOCK_BOOTTIME."""
+    problem: str | None = None
+    """Why the last push did not succeed; None if it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """The acts of others when the state of the lease changes."""
+
+    lost: Callable[[Sha | None], Awaitable[None]]
+    """The lease is lost, to the commit of another owner: end this process."""
+    lapsed: Callable[[], Awaitable[None]]
+    """The lease has run out; nobody may have taken it. Stop the agent."""
+    regained: Callable[[], Awaitable[None]]
+    """It is held again."""
+    troubled: Callable[[str], None]
+    """A push did not succeed."""
+    relieved: Callable[[], None]
+    """One has succeeded again."""
+
+
+class Mirroring:
+    """The pushes of one server; for the event loop's thread."""
+
+    def __init__(
+        self,
+        begun: Composed,
+        began_at: float,
+        *,
+        mode: Mode,
+        remote: Pushes,
+        compose: Composes,
+        reactions: Reactions,
+        clock: Clock,
+        newest: Callable[[], Position],
+        nap: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """`begun` was pushed at `began_at` and gave us the lease; `newest` is what is durable.
+
+        `nap` sleeps, some seconds, before a push is repeated.
+        """
+        self.mode: Mode = mode
+        self._remote = remote
+        self._compose = compose
+        self._reactions = reactions
+        self._clock = clock
+        self._newest = newest
+        self._nap = nap
+        self._tip = begun
+        self._unsettled: dict[Sha, tuple[Composed, float]] = {}
+        """Commits that were pushed and may be in the remote, with when each push began."""
+        self.tally = PushTally(pushes=1, pushed_at=began_at)
+        self._until = owned_until(began_at, begun.lease.ttl)
+        self._is_lapsed = False
+        self._is_ending = False
+        self.has_ended = False
+        """Whether the mirror was ended, while the server goes on."""
+        self._scope: anyio.CancelScope | None = None
+        self._is_over = anyio.Event()
+        """Set when no push is made any more."""
+        self._wants_push = False
+        self._wake = anyio.Event()
+        self._advanced = anyio.Event()
+        self._thread = anyio.CapacityLimiter(1)
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as it is in the remote."""
+        return self._tip.lease
+
+    @property
+    def mirrored(self) -> Position:
+        """The journal in the mirror."""
+        return self._tip.position
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the lease is held without doubt."""
+        return self._clock.boottime() < self._until
+
+    @property
+    def seconds_left(self) -> float:
+        """Return for how long the lease is held without doubt, unless a push succeeds."""
+        return max(0.0, self._until - self._clock.boottime())
+
+    # --- the ledger waits ------------------------------------------------------------------------
+
+    async def may_write(self) -> None:
+        """Wait while the lease has run out."""
+        while not (self.has_ended or self.is_held):
+            await self._next_advance()
+
+    async def written(self) -> None:
+        """Wait, in `sync` mode, until everything that is durable is in the mirror too."""
+        if self.mode == "async":
+            self._wake.set()
+            return
+
+        wanted = self._newest()
+        while not self.has_ended and (
+            self.mirrored.journal_bytes < wanted.journal_bytes or not self.is_held
+        ):
+            await self._next_advance()
+
+    async def push_now(self) -> None:
+        """Wait until everything that is durable now is in the mirror, or the mirror is ended."""
+        wanted = self._newest()
+        while not self.has_ended and self.mirrored.journal_bytes < wanted.journal_bytes:
+            await self._next_advance()
+
+    async def release(self) -> None:
+        """Push what is left, and let the lease be free; for the end of the server."""
+        self._is_ending = True
+        while not (self.has_ended or self._tip.lease.released):
+            await self._next_advance()
+
+    async def end(self, within: float) -> bool:
+        """End the mirror of a server that goes on: nothing is pushed, and nothing waits any more.
+
+        The lease is released if that can be done within some seconds; return whether it was. A push
+        that is being made is waited for in any case.
+        """
+        with anyio.move_on_after(within):
+            await self.release()
+
+        self.has_ended = True
+        if self._scope is not None:
+            self._scope.cancel()
+            await self._is_over.wait()
+
+        self._tell_advance()
+        if self._is_lapsed:
+            self._is_lapsed = False
+            await self._reactions.regained()
+
+        return self._tip.lease.released
+
+    async def _next_advance(self) -> None:
+        self._wants_push = True
+        self._wake.set()
+        await self._advanced.wait()
+
+    # --- pushes ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Push until the lease is released or lost, or until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._scope = tasks.cancel_scope
+                tasks.start_soon(self._watch_lapse)
+                tasks.start_soon(self._tidy)
+                while not self._tip.lease.released:
+                    await self._wait_for_reason()
+                    if not await self._pushed():
+                        break
+
+                tasks.cancel_scope.cancel()
+        finally:
+            self._is_over.set()
+
+    async def _wait_for_reason(self) -> None:
+        """Return when the lease is to be renewed, or something is to be pushed."""
+        assert self.tally.pushed_at is not None
+        due = self.tally.pushed_at + renewal(self.lease.ttl)
+        while True:
+            now = self._clock.boottime()
+            if self._wants_push or now >= due:
+                self._wants_push = False
+                return
+
+            if self._newest().journal_bytes > self.mirrored.journal_bytes:
+                due = min(due, self.tally.pushed_at + BETWEEN_PUSHES)
+
+            with anyio.move_on_after(max(0.0, due - now)):
+                await self._wake.wait()
+
+            self._wake = anyio.Event()
+
+    async def _pushed(self) -> bool:
+        """Push once; return whether the lease is still ours."""
+        composed = await self._compose(self._tip, released=self._is_ending)
+        began = self._clock.boottime()
+        self._unsettled[composed.sha] = composed, began
+        within = renewal(composed.lease.ttl)
+        push = partial(self._remote.push, composed.sha, self._tip.sha, within)
+        done = await anyio.to_thread.run_sync(push, limiter=self._thread)
+        self.tally.sent_bytes += done.sent_bytes
+        if done.outcome == "done":
+            await self._advance(composed, began)
+        elif done.outcome == "refused" and done.found in self._unsettled:
+            await self._advance(*self._unsettled[done.found])
+            self._wants_push = True
+        elif done.outcome == "refused":
+            await self._reactions.lost(done.found)
+            return False
+        else:
+            self._remote.unblock(composed.lease.ttl, self._clock.boottime())
+            self.tally.problem = done.problem
+            self._reactions.troubled(done.problem)
+            await self._nap(BEFORE_RETRY)
+            self._wants_push = True
+
+        return True
+
+    async def _advance(self, composed: Composed, began: float) -> None:
+        self._tip = composed
+        self._unsettled.clear()
+        self.tally.pushes += 1
+        self.tally.pushed_at = began
+        self._until = owned_until(began, composed.lease.ttl)
+        if self.tally.problem is not None:
+            self.tally.problem = None
+            self._reactions.relieved()
+
+        if self._is_lapsed and self.is_held:
+            self._is_lapsed = False
+            await self._reactions.regained()
+
+        self._tell_advance()
+
+    def _tell_advance(self) -> None:
+        self._advanced.set()
+        self._advanced = anyio.Event()
+
+    async def _tidy(self) -> None:
+        """Pack what pushes have sent, again and again."""
+        packed = cleaned = 0
+        while True:
+            await self._advanced.wait()
+            pushes = self.tally.pushes
+            if pushes - packed < PACKED_AFTER:
+                continue
+
+            packed, is_due = pushes, pushes - cleaned >= CLEANED_AFTER
+            cleaned = pushes if is_due else cleaned
+            work = partial(self._remote.tidy, thoroughly=is_due)
+            await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+    async def _watch_lapse(self) -> None:
+        """Stop the agent when the lease has run out."""
+        while True:
+            left = math.inf if self._is_lapsed else self._until - self._clock.boottime()
+            if left <= 0:
+                self._is_lapsed = True
+                await self._reactions.lapsed()
+                continue
+
+            with anyio.move_on_after(min(left, 1.0)):
+                await self._advanced.wait()

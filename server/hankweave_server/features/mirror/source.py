@@ -1,0 +1,220 @@
+"""Read what the mirror gets from an execution that is served.
+
+The rig archive is read after the intents and the manifest: what was archived in between is in the
+mirror before the manifest names it, and a restored execution archives it again. The other way
+round, the mirror would lose files that the manifest names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.features.mirror.contents import CapturedExecution, MirrorRepository, Segments
+from hankweave_server.features.mirror.lease import Lease, renewed
+from hankweave_server.features.mirror.pushing import Composed, Position
+from hankweave_server.features.mirror.record import file_of
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.hank.references import references_in
+from hankweave_server.paths import Layout
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.names import is_reserved
+from hankweave_server.worktree.stat_index import Signature, signature_of
+
+DATA_HASH = "mirror/data.sha256"
+"""The path below the state directory of the content hash of the data, in hex."""
+
+MOST_DATA_HASHED = 1 << 30
+"""Bytes of data up to which their contents are hashed."""
+
+
+class ExecutionSource:
+    """Captures one execution, and writes it into the repository that is pushed from."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        repository: MirrorRepository,
+        *,
+        at_rest: Callable[[], AbstractContextManager[None]],
+        newest: Callable[[], Position],
+        clean: Callable[[bytes], bytes],
+        folders: Mapping[str, Sha],
+        data_hash: str | None = None,
+    ) -> None:
+        """`at_rest` keeps refs and intents from moving; `newest` is the durable journal.
+
+        `clean` removes secrets. `folders` are trees that the mirror has as well: hank and data.
+        `data_hash` is that of `hash_of_data`.
+        """
+        self._layout = layout
+        self._repository = repository
+        self._at_rest = at_rest
+        self._newest = newest
+        self._clean = clean
+        self._folders = folders
+        self._data_hash = data_hash
+        self._archived: tuple[dict[str, Signature], Sha] | None = None
+        """The files of the rig archive as they were stored last, and their tree."""
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def compose(self, former: Composed, *, released: bool) -> Composed:
+        """Capture the execution, and write the commit of the lease that follows `former`."""
+        lease, segments = former.lease, former.segments
+        return await anyio.to_thread.run_sync(
+            lambda: self.composed(lease, segments, released=released), limiter=self._thread
+        )
+
+    def composed(self, lease: Lease, segments: Segments, *, released: bool = False) -> Composed:
+        """Do the blocking part of `compose`."""
+        with self._at_rest():
+            position = self._newest()
+            captured = self._captured()
+            archive = self._archive()
+
+        folders = {**self._folders, **({} if archive is None else {"archive": archive})}
+        segments = self._repository.extend(segments, self._layout.journal, position.journal_bytes)
+        lease = renewed(
+            lease,
+            last_event_seq=position.last_event_seq,
+            journal_bytes=segments.journal_bytes,
+            released=released,
+        )
+        sha = self._repository.compose(lease, captured, segments, folders)
+        return Composed(sha, lease, segments)
+
+    def _captured(self) -> CapturedExecution:
+        shadow = ShadowRepo(self._layout.shadow_repository)
+        try:
+            refs = shadow.references()
+        finally:
+            shadow.close()
+
+        head = (self._layout.shadow_repository / "HEAD").read_text(encoding="utf-8").strip()
+        state = {
+            path.relative_to(self._layout.state_directory).as_posix(): self._clean(content)
+            for path in files_of(self._layout)
+            if (content := _content(path)) is not None
+        }
+        if self._data_hash is not None:
+            state[DATA_HASH] = self._data_hash.encode()
+
+        return CapturedExecution(head, refs, state)
+
+    def _archive(self) -> Sha | None:
+        """Return the tree of the rig archive, which is stored only if it has changed."""
+        while True:
+            try:
+                files = files_below(self._layout.rig_archive)
+                found = {name: signature_of(file.lstat()) for name, file in files.items()}
+                if not files:
+                    return None
+
+                if self._archived is None or self._archived[0] != found:
+                    self._archived = found, self._repository.store(files)
+            except FileNotFoundError:
+                continue  # It is being moved.
+
+            return self._archived[1]
+
+
+def files_of(layout: Layout) -> Iterator[Path]:
+    """Yield the small files of the state directory that another machine needs."""
+    yield layout.meta
+    yield file_of(layout)
+    yield layout.archive_manifest
+    yield layout.rollback_intent
+    yield layout.archive_intent
+    yield layout.aftermath_intent
+    for home in (layout.redactions, layout.sentinel_outputs):
+        for folder, _, names in os.walk(home):
+            yield from (Path(folder, name) for name in sorted(names))
+
+
+def files_below(folder: Path) -> dict[str, Path]:
+    """Return the files and links below a folder by their paths in it; it may be missing.
+
+    Names that git rejects are left out. Raises OSError.
+    """
+    found: dict[str, Path] = {}
+    waiting = [("", folder)] if folder.is_dir() else []
+    while waiting:
+        prefix, place = waiting.pop()
+        with os.scandir(place) as entries:
+            for each in entries:
+                name = f"{prefix}{each.name}"
+                if is_reserved(os.fsencode(each.name)):
+                    continue
+
+                if each.is_dir(follow_symlinks=False):
+                    waiting.append((f"{name}/", Path(each.path)))
+                elif each.is_symlink() or each.is_file():
+                    found[name] = Path(each.path)
+
+    return found
+
+
+def files_of_hank(hank: Path) -> dict[str, Path]:
+    """Return a hank.json and the files that it names by their paths below its folder.
+
+    Raises OSError.
+    """
+    folder = hank.absolute().parent.resolve()
+    found = {hank.name: hank.resolve()}
+    for reference, path in references_in(hank):
+        name = os.path.relpath(folder / reference, folder)
+        found |= {name: path} if path.is_file() else _prefixed(f"{name}/", files_below(path))
+
+    return found
+
+
+def store_hank(
+    repository: MirrorRepository, hank: Path, may_have_secret: Callable[[bytes], bool]
+) -> Sha | None:
+    """Store a hank.json and the files that it names; return None if one may have a secret.
+
+    Raises OSError.
+    """
+    files = files_of_hank(hank)
+    contents = (file.read_bytes() for file in files.values() if file.is_file())
+    return None if any(map(may_have_secret, contents)) else repository.store(files)
+
+
+def _prefixed(prefix: str, files: Mapping[str, Path]) -> dict[str, Path]:
+    return {prefix + name: path for name, path in files.items()}
+
+
+def files_of_data(layout: Layout) -> dict[str, Path]:
+    """Return the files of the data by their paths below their folder; raise OSError."""
+    data = data_source.linked_file(layout) or layout.data_source
+    if data.is_file():
+        return {data.name: data}
+
+    return files_below(data) if data.exists() else {}
+
+
+def hash_of_data(layout: Layout) -> str | None:
+    """Return the content hash of the data, in hex; None if there are none, or too many.
+
+    Raises OSError.
+    """
+    data = data_source.linked_file(layout) or layout.data_source
+    if not data.exists():
+        return None
+
+    files = files_of_data(layout).values()
+    is_small = sum(file.lstat().st_size for file in files) <= MOST_DATA_HASHED
+    return data_source.content_hash(data) if is_small else None
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,394 @@
+"""When a server pushes, what waits for it, and what it does when a push fails; time is virtual."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.replies import MirrorStatus
+from hankweave_server.features.mirror.contents import Segments
+from hankweave_server.features.mirror.lease import owned_until, renewed, taken
+from hankweave_server.features.mirror.pushing import (
+    CLEANED_AFTER,
+    PACKED_AFTER,
+    Composed,
+    Mirroring,
+    Position,
+    Reactions,
+)
+from hankweave_server.features.mirror.record import MirrorRecord
+from hankweave_server.features.mirror.remote import Pushed
+from hankweave_server.features.mirror.server_part import status_of
+from hankweave_server.features.mirror.settings import Mode
+from support.attached import StillClock
+from support.waiting import LIMIT, limited
+
+TTL = 30.0
+
+
+class HandClock(StillClock):
+    """A clock that a test moves."""
+
+    seconds = 1000.0
+
+    def boottime(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class World:
+    """A remote, a journal and the reactions of a server."""
+
+    clock: HandClock = field(default_factory=HandClock)
+    journal: Position = field(default_factory=lambda: Position(0, 0))
+    ref: Sha | None = None
+    answers: list[Callable[[Sha, Sha | None], Pushed]] = field(default_factory=list)
+    """What the next pushes do; without one, a push succeeds."""
+    reacted: list[str] = field(default_factory=list)
+    composed: int = 0
+    tidied: list[bool] = field(default_factory=list)
+    """Each packing, and whether it was thorough."""
+    _reaction: anyio.Event = field(default_factory=anyio.Event)
+
+    def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed:
+        assert within <= TTL / 3
+        if self.answers:
+            return self.answers.pop(0)(new, expected)
+
+        if self.ref != expected:
+            return Pushed("refused", self.ref)
+
+        self.ref = new
+        return Pushed("done", None, 100)
+
+    def unblock(self, after: float, now: float) -> None:
+        assert after == TTL
+
+    def tidy(self, *, thoroughly: bool) -> None:
+        self.tidied.append(thoroughly)
+
+    async def compose(self, former: Composed, *, released: bool) -> Composed:
+        self.composed += 1
+        lease = renewed(
+            former.lease,
+            last_event_seq=self.journal.last_event_seq,
+            journal_bytes=self.journal.journal_bytes,
+            released=released,
+        )
+        return Composed(Sha(f"{self.composed:040x}"), lease, Segments())
+
+    async def has_reacted(self) -> None:
+        """Wait until the server has reacted to anything."""
+        await self._reaction.wait()
+
+    def react(self, what: str) -> None:
+        self.reacted.append(what)
+        self._reaction.set()
+
+    def grow(self) -> None:
+        self.journal = Position(self.journal.last_event_seq + 1, self.journal.journal_bytes + 100)
+
+    @asynccontextmanager
+    async def mirroring(self, mode: Mode) -> AsyncIterator[Mirroring]:
+        lease = taken(None, execution_id="e", owner="here", nonce="n", ttl=TTL)
+        begun = Composed(Sha("f" * 40), lease, Segments())
+        self.ref = begun.sha
+
+        async def lost(found: Sha | None) -> None:
+            self.react(f"lost to {found}")
+
+        async def noted(what: str) -> None:
+            self.react(what)
+
+        async def no_time(_seconds: float) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        mirroring = Mirroring(
+            begun,
+            self.clock.seconds,
+            mode=mode,
+            remote=self,
+            compose=self.compose,
+            reactions=Reactions(
+                lost=lost,
+                lapsed=lambda: noted("lapsed"),
+                regained=lambda: noted("regained"),
+                troubled=self.react,
+                relieved=lambda: self.react("relieved"),
+            ),
+            clock=self.clock,
+            newest=lambda: self.journal,
+            nap=no_time,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mirroring.run)
+            yield mirroring
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def unreachable(_new: Sha, _expected: Sha | None) -> Pushed:
+    return Pushed("not done", None, 0, "no route to host")
+
+
+async def test_in_sync_mode_nothing_is_published_before_it_is_in_the_mirror(world: World) -> None:
+    """The writer waits until a push has carried the event."""
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            await mirroring.written()
+            assert mirroring.mirrored == world.journal
+            assert world.ref == Sha(f"{1:040x}")
+
+
+async def test_in_async_mode_nothing_waits(world: World) -> None:
+    """The event is in the journal alone when it is published."""
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            world.grow()
+            await mirroring.written()
+            assert mirroring.mirrored != world.journal
+            await mirroring.push_now()
+            assert mirroring.mirrored == world.journal
+
+
+async def test_what_is_written_during_a_push_is_in_the_next_one(world: World) -> None:
+    """A push says how far the journal went when it was composed, not when it ended."""
+
+    def slow(new: Sha, expected: Sha | None) -> Pushed:
+        world.grow()
+        world.ref = new
+        return Pushed("done")
+
+    world.answers.append(slow)
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            await mirroring.written()
+            assert mirroring.mirrored == Position(1, 100)
+            await mirroring.written()
+            assert mirroring.mirrored == Position(2, 200)
+
+
+async def test_a_lost_lease_ends_the_pushes(world: World) -> None:
+    """No further push is made, and what waits for one is never told that it was."""
+    told: list[str] = []
+
+    async def write(mirroring: Mirroring) -> None:
+        await mirroring.written()
+        told.append("written")
+
+    async with world.mirroring("sync") as mirroring, anyio.create_task_group() as tasks:
+        world.ref = Sha("e" * 40)
+        world.grow()
+        tasks.start_soon(write, mirroring)
+        with limited():
+            await world.has_reacted()
+            await anyio.wait_all_tasks_blocked()
+
+        tasks.cancel_scope.cancel()
+
+    assert not told
+    assert world.reacted == [f"lost to {'e' * 40}"]
+    assert world.composed == 1
+
+
+async def test_a_push_that_fails_is_repeated(world: World) -> None:
+    """The event waits, the problem is reported, and its end too."""
+    world.answers += [unreachable, unreachable]
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            await mirroring.written()
+
+    assert world.reacted == ["no route to host", "no route to host", "relieved"]
+
+
+async def test_a_push_that_arrives_late_is_recognised(world: World) -> None:
+    """It was given up, and moved the ref all the same: the next push finds it there."""
+
+    def late(new: Sha, _expected: Sha | None) -> Pushed:
+        world.ref = new
+        return Pushed("not done", None, 0, "no answer")
+
+    world.answers.append(late)
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            await mirroring.written()
+            assert mirroring.mirrored == world.journal
+
+    assert not any(each.startswith("lost") for each in world.reacted)
+
+
+async def test_nothing_is_written_while_the_lease_has_run_out(world: World) -> None:
+    """The agent is stopped; both go on when a push has succeeded."""
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            await mirroring.may_write()
+            world.clock.seconds = owned_until(world.clock.seconds, TTL)
+            world.answers.append(unreachable)
+            await mirroring.may_write()
+            assert mirroring.is_held
+
+    assert world.reacted == ["lapsed", "no route to host", "relieved", "regained"]
+
+
+async def test_the_lease_counts_from_the_beginning_of_a_push(world: World) -> None:
+    """However long it takes: others count from when they see it, which is later."""
+
+    def slow(new: Sha, _expected: Sha | None) -> Pushed:
+        world.ref = new
+        world.clock.seconds += TTL
+        return Pushed("done")
+
+    world.answers.append(slow)
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            world.grow()
+            await mirroring.push_now()
+            assert not mirroring.is_held
+
+
+async def test_an_orderly_end_frees_the_lease(world: World) -> None:
+    """Whatever is left goes with it, and no push follows."""
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            world.grow()
+            await mirroring.release()
+            assert mirroring.lease.released
+            assert mirroring.mirrored == world.journal
+
+    assert world.composed == 1
+
+
+async def test_what_pushes_have_sent_is_packed_now_and_then(world: World) -> None:
+    """Beside further pushes; what later ones have made superfluous is removed more rarely."""
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            for _ in range(CLEANED_AFTER):
+                world.grow()
+                await mirroring.written()
+
+            await anyio.wait_all_tasks_blocked()
+
+    assert len(world.tidied) == CLEANED_AFTER // PACKED_AFTER
+    assert world.tidied.count(True) == 1
+
+
+async def test_a_server_that_ends_its_mirror_waits_for_nothing(world: World) -> None:
+    """The lease is released, no push follows, and the journal grows as without a mirror."""
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            assert await mirroring.end(LIMIT)
+            assert mirroring.lease.released
+            world.grow()
+            world.clock.seconds += TTL
+            await mirroring.may_write()
+            await mirroring.written()
+            await mirroring.release()
+
+    assert world.composed == 1
+
+
+async def test_a_mirror_that_cannot_be_reached_ends_all_the_same(world: World) -> None:
+    """An event that waited for it is published, and a stopped agent continues."""
+    written = anyio.Event()
+
+    async def write(mirroring: Mirroring) -> None:
+        await mirroring.written()
+        written.set()
+
+    world.answers += [unreachable] * 1000
+    with limited():
+        async with world.mirroring("sync") as mirroring, anyio.create_task_group() as tasks:
+            world.grow()
+            world.clock.seconds = owned_until(world.clock.seconds, TTL)
+            tasks.start_soon(write, mirroring)
+            tasks.start_soon(mirroring.push_now)
+            await world.has_reacted()
+            assert not await mirroring.end(0)
+            await written.wait()
+
+    assert world.reacted[0] == "lapsed"
+    assert world.reacted[-1] == "regained"
+
+
+# --- what clients are told ------------------------------------------------------------------------
+
+RECORD = MirrorRecord(
+    address="https://key@host/mirror.git", mode="async", ttl=TTL, execution_id="e"
+)
+
+
+def told(world: World, mirroring: Mirroring) -> MirrorStatus:
+    now = world.clock.seconds
+    return status_of(RECORD, mirroring, world.journal, now, lambda text: text.replace("key", "***"))
+
+
+async def test_the_status_says_how_far_the_mirror_is_behind(world: World) -> None:
+    """It counts events, bytes and seconds; after a push, there is nothing to count."""
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            world.grow()
+            world.grow()
+            world.clock.seconds += 0.5
+            status = told(world, mirroring)
+            behind = status.events_behind, status.bytes_behind, status.seconds_behind
+            assert behind == (2, 200, 0.5)
+            await mirroring.push_now()
+            world.clock.seconds += 4
+            status = told(world, mirroring)
+            behind = status.events_behind, status.bytes_behind, status.seconds_behind
+            assert behind == (0, 0, 0)
+            assert (status.mirrored_seq, status.mirrored_bytes) == (2, 200)
+            assert (status.pushes, status.sent_bytes, status.seconds_since_push) == (2, 100, 4)
+
+
+async def test_the_status_says_who_has_the_lease_and_how_long(world: World) -> None:
+    """The time left is that without any doubt; a token in the address is not shown."""
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            held = told(world, mirroring)
+            assert (held.owner, held.epoch, held.ttl_seconds, held.lease_held) == (
+                "here",
+                1,
+                TTL,
+                True,
+            )
+            assert held.lease_seconds_left == owned_until(0, TTL)
+            assert held.address == "https://***@host/mirror.git"
+            world.answers += [unreachable] * 1000
+            world.clock.seconds += TTL
+            await world.has_reacted()
+            lapsed = told(world, mirroring)
+            assert (lapsed.lease_held, lapsed.lease_seconds_left) == (False, 0)
+
+
+async def test_the_status_has_the_words_of_git_until_a_push_succeeds(world: World) -> None:
+    """They say why the last push failed."""
+    seen: list[str | None] = []
+
+    def fails(new: Sha, expected: Sha | None) -> Pushed:
+        seen.append(told(world, mirroring).problem)
+        return unreachable(new, expected)
+
+    world.answers += [fails, fails]
+    with limited():
+        async with world.mirroring("async") as mirroring:
+            world.grow()
+            await mirroring.push_now()
+            assert told(world, mirroring).problem is None
+
+    assert seen == [None, "no route to host"]

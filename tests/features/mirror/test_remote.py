@@ -1,0 +1,229 @@
+"""The one ref of a mirror, moved by the real git program in real repositories."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hankweave_server.features.mirror.remote import (
+    LEASE_REF,
+    BadAddress,
+    Remote,
+    Unreachable,
+    checked,
+)
+from support.mirrors import WITHIN, Machine, in_remote, kill_a_push, race, retaken
+from support.waiting import eventually_blocking
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Provide a bare repository, as a NAS or a hosted service has it."""
+    path = tmp_path / "mirror.git"
+    subprocess.run(("git", "init", "--quiet", "--bare", path), check=True)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, bare: Path) -> Machine:
+    return Machine(tmp_path / "one", bare)
+
+
+@pytest.fixture
+def other(tmp_path: Path, bare: Path) -> Machine:
+    return Machine(tmp_path / "two", bare)
+
+
+def test_a_push_moves_the_ref_from_what_it_is_expected_to_be(machine: Machine, bare: Path) -> None:
+    """First it must not exist, then it must be the former one."""
+    assert machine.remote.tip(WITHIN) is None
+    first = machine.composed()
+    assert machine.remote.push(first, None, WITHIN).outcome == "done"
+    second = machine.composed(machine.lease())
+    done = machine.remote.push(second, first, WITHIN)
+    assert done.outcome == "done"
+    assert done.sent_bytes > 0
+    assert machine.remote.tip(WITHIN) == second == in_remote(bare)
+
+
+def test_a_former_owner_cannot_push(machine: Machine, other: Machine, bare: Path) -> None:
+    """It learns which commit is there, and nothing of its own arrives."""
+    first = machine.composed()
+    machine.remote.push(first, None, WITHIN)
+    assert other.remote.fetch(WITHIN) == first
+    second = other.composed(other.repository.lease(first))
+    assert other.remote.push(second, first, WITHIN).outcome == "done"
+    stale = machine.composed(machine.lease())
+    done = machine.remote.push(stale, first, WITHIN)
+    assert (done.outcome, done.found) == ("refused", second)
+    assert in_remote(bare) == second
+    assert subprocess.run(("git", "-C", bare, "cat-file", "-e", stale), check=False).returncode
+
+
+def test_a_second_mirror_cannot_begin_in_the_same_repository(
+    machine: Machine, other: Machine
+) -> None:
+    """An empty expectation is one, too."""
+    first = machine.composed()
+    machine.remote.push(first, None, WITHIN)
+    done = other.remote.push(other.composed(), None, WITHIN)
+    assert (done.outcome, done.found) == ("refused", first)
+
+
+def test_a_push_whose_end_was_not_seen_is_done(machine: Machine) -> None:
+    """It moved the ref and was then repeated: the outcome is the same."""
+    first = machine.composed()
+    assert machine.remote.push(first, None, WITHIN).outcome == "done"
+    assert machine.remote.push(first, None, WITHIN).outcome == "done"
+
+
+def test_a_remote_that_cannot_be_reached_leaves_everything_open(
+    tmp_path: Path, machine: Machine
+) -> None:
+    """The push may be repeated; reading raises."""
+    nowhere = Remote(str(tmp_path / "nowhere"), machine.repository.path, os.environ)
+    done = nowhere.push(machine.composed(), None, WITHIN)
+    assert done.outcome == "not done"
+    assert "nowhere" in done.problem
+    with pytest.raises(Unreachable):
+        nowhere.tip(WITHIN)
+
+
+def test_a_program_that_hangs_is_given_up_with_all_that_it_started(
+    tmp_path: Path, machine: Machine
+) -> None:
+    """A network that drops packets silently looks like this."""
+    marker = tmp_path / "pid"
+    hangs = f"sh -c 'echo $$ > {marker}; sleep 1000'"
+    remote = Remote(
+        "ssh://localhost/mirror.git",
+        machine.repository.path,
+        {**os.environ, "GIT_SSH_COMMAND": hangs, "GIT_SSH_VARIANT": "simple"},
+    )
+    done = remote.push(machine.composed(), None, 1.0)
+    assert done.outcome == "not done"
+    assert "no answer" in done.problem
+    eventually_blocking(lambda: not _is_alive(int(marker.read_text())))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "-oProxyCommand=x",
+        "ext::sh -c x",
+        "https://me:secret@example.org/x.git",
+        "ftp://example.org/x",
+        "a\nb",
+    ],
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    """Nor is one with a password, which would be stored and shown."""
+    with pytest.raises(BadAddress) as refused:
+        checked(address)
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://github.com/me/x.git", "git@github.com:me/x.git", "ssh://nas/x.git", "nas:x.git"],
+)
+def test_addresses_as_git_has_them_are_taken(address: str) -> None:
+    """They stay as they are."""
+    assert checked(address) == address
+
+
+def test_a_local_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The server has another directory than the shell."""
+    monkeypatch.chdir(tmp_path)
+    assert checked("mirror.git") == str(tmp_path / "mirror.git")
+
+
+def test_a_push_needs_no_terminal_and_no_hook(machine: Machine, tmp_path: Path) -> None:
+    """A hook of the user's configuration does not run, and nobody is asked for a password."""
+    hooks, ran = tmp_path / "hooks", tmp_path / "ran"
+    hooks.mkdir()
+    hook = hooks / "pre-push"
+    hook.write_text(f"#!{sys.executable}\nopen({str(ran)!r}, 'w')\n")
+    hook.chmod(0o700)
+    config = tmp_path / "gitconfig"
+    config.write_text(f"[core]\n\thooksPath = {hooks}\n")
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": str(config)}
+    remote = Remote(machine.remote.address, machine.repository.path, environment)
+    assert remote.push(machine.composed(), None, WITHIN).outcome == "done"
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("thoroughly", [False, True])
+def test_the_remote_stays_small(machine: Machine, bare: Path, thoroughly: bool) -> None:
+    """The objects of many pushes become one pack or two, and the lease is as it was."""
+    tip = None
+    for _ in range(20):
+        sha = machine.composed() if tip is None else retaken(machine, tip)
+        assert machine.remote.push(sha, tip, WITHIN).outcome == "done"
+        tip = sha
+
+    machine.remote.tidy(thoroughly=thoroughly)
+    for each in (bare, machine.repository.path):
+        assert len(list(each.glob("objects/pack/*.pack"))) <= 2
+        assert not list(each.glob("objects/[0-9a-f][0-9a-f]/*"))
+
+    assert machine.remote.tip(WITHIN) == tip
+
+
+def test_a_lock_file_that_a_dead_push_has_left_is_removed(machine: Machine, bare: Path) -> None:
+    """After the time for which a lease is given; no push takes that long."""
+    first = machine.composed()
+    machine.remote.push(first, None, WITHIN)
+    lock = bare / f"{LEASE_REF}.lock"
+    lock.touch()
+    second = retaken(machine, first)
+    assert machine.remote.push(second, first, WITHIN).outcome == "not done"
+    machine.remote.unblock(30.0, now=100.0)
+    machine.remote.unblock(30.0, now=129.0)
+    assert lock.exists()
+    machine.remote.unblock(30.0, now=130.0)
+    assert machine.remote.push(second, first, WITHIN).outcome == "done"
+
+
+def test_a_lock_file_of_a_push_at_work_stays(machine: Machine, bare: Path) -> None:
+    """Each has its own; time counts anew for another one."""
+    machine.remote.push(machine.composed(), None, WITHIN)
+    lock = bare / f"{LEASE_REF}.lock"
+    lock.touch()
+    machine.remote.unblock(30.0, now=100.0)
+    lock.rename(bare / "former")
+    lock.touch()
+    machine.remote.unblock(30.0, now=200.0)
+    assert lock.exists()
+
+
+def test_of_racing_take_overs_one_wins(tmp_path: Path, bare: Path) -> None:
+    """Four machines push against the same lease at the same time, in 25 rounds.
+
+    The campaign has 1,000 of them.
+    """
+    race([Machine(tmp_path / f"machine-{number}", bare) for number in range(4)], bare, 25)
+
+
+@pytest.mark.parametrize("delay_ms", range(0, 60, 6))
+def test_a_push_that_is_killed_leaves_the_old_state_or_the_new_one(
+    machine: Machine, bare: Path, delay_ms: int
+) -> None:
+    """With everything that it leads to, and the next push succeeds. The campaign has 300 more."""
+    first = machine.composed()
+    machine.remote.push(first, None, WITHIN)
+    kill_a_push(machine, bare, first, delay_ms / 1000)
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process is neither gone nor a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except FileNotFoundError:
+        return False
