@@ -8,6 +8,7 @@ programs that a hank requires of its machine (Hankweave, requirements).
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -181,12 +182,15 @@ def _has(environment: Mapping[str, str], name: str) -> bool:
 def references_in(hank: Path) -> Iterator[tuple[str, Path]]:
     """Yield what a hank.json names below its folder, each text once, and what it leads to.
 
-    Raises OSError.
+    A file that it names, such as that of a sentinel, names others from its own folder. All are
+    given as from the folder of the hank. Raises OSError.
     """
     folder = hank.absolute().parent.resolve()
-    pending, seen = [hank.read_bytes()], set[str]()
+    pending, seen = [("", hank.read_bytes())], set[str]()
     while pending:
-        for reference in sorted(_texts(_json_in(pending.pop())) - seen):
+        below, content = pending.pop()
+        texts = _texts(_json_in(content))
+        for reference in sorted(texts.union(posixpath.join(below, text) for text in texts) - seen):
             path = _referred(folder, reference)
             if path is None or path == folder / hank.name:
                 continue
@@ -194,7 +198,7 @@ def references_in(hank: Path) -> Iterator[tuple[str, Path]]:
             seen.add(reference)
             yield reference, path
             if path.suffix == ".json" and path.is_file():
-                pending.append(path.read_bytes())
+                pending.append((posixpath.dirname(reference), path.read_bytes()))
 
 
 def _json_in(content: bytes) -> object:
