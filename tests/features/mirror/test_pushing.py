@@ -17,6 +17,7 @@ from hankweave_server.features.mirror.lease import owned_until, renewed, taken
 from hankweave_server.features.mirror.pushing import (
     CLEANED_AFTER,
     PACKED_AFTER,
+    CannotBeComposed,
     Composed,
     Mirroring,
     Position,
@@ -50,6 +51,8 @@ class World:
     ref: Sha | None = None
     answers: list[Callable[[Sha, Sha | None], Pushed]] = field(default_factory=list)
     """What the next pushes do; without one, a push succeeds."""
+    obstacles: list[str] = field(default_factory=list)
+    """Why the execution cannot be read for the next pushes."""
     reacted: list[str] = field(default_factory=list)
     composed: int = 0
     tidied: list[bool] = field(default_factory=list)
@@ -74,6 +77,9 @@ class World:
         self.tidied.append(thoroughly)
 
     async def compose(self, former: Composed, *, released: bool) -> Composed:
+        if self.obstacles:
+            raise CannotBeComposed(self.obstacles.pop(0))
+
         self.composed += 1
         lease = renewed(
             former.lease,
@@ -212,6 +218,17 @@ async def test_a_push_that_fails_is_repeated(world: World) -> None:
             await mirroring.written()
 
     assert world.reacted == ["no route to host", "no route to host", "relieved"]
+
+
+async def test_an_execution_that_cannot_be_read_for_a_push_is_tried_again(world: World) -> None:
+    """A full disk may be the reason; nothing is pushed until then, and the server goes on."""
+    world.obstacles += ["the disk is full"]
+    with limited():
+        async with world.mirroring("sync") as mirroring:
+            world.grow()
+            await mirroring.written()
+
+    assert world.reacted == ["the disk is full", "relieved"]
 
 
 async def test_a_push_that_arrives_late_is_recognised(world: World) -> None:

@@ -25,6 +25,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.mirror.contents import MirrorDamaged, MirrorRepository, Segments
 from hankweave_server.features.mirror.lease import Lease, NotALease, renewal, taken
 from hankweave_server.features.mirror.pushing import (
+    CannotBeComposed,
     Composed,
     Mirroring,
     Position,
@@ -213,7 +214,7 @@ class LeaseAcquisition:
         )
         # From here on, the nonce tells the next start that the lease may be its own.
         write_record(self._layout, record)
-        composed = self._source.composed(lease, segments)
+        composed = self._composed(lease, segments)
         began = self._clock.boottime()
         done = self._remote.push(composed.sha, tip, FETCH_SECONDS)
         if done.outcome == "not done":
@@ -229,6 +230,16 @@ class LeaseAcquisition:
         mirror = self._mirror(record, composed, began)
         mirror.mirroring.tally.sent_bytes = done.sent_bytes
         return mirror
+
+    def _composed(self, lease: Lease, segments: Segments) -> Composed:
+        try:
+            return self._source.composed(lease, segments)
+        except CannotBeComposed as problem:
+            raise Stop(
+                f"The execution cannot be sent to its mirror: {problem}",
+                ExitCode.IO_ERROR,
+                hint="Nothing was started. Free some space or mend the disk, then start again.",
+            ) from None
 
     def _found(self) -> tuple[Sha | None, Lease | None, Segments]:
         """Return what the remote has, if this directory may go on from there."""
@@ -304,7 +315,7 @@ class LeaseAcquisition:
 
     def _foreign(self, lease: Lease) -> Stop:
         """Keep what only this directory has on a ref of its own; return why it may not go on."""
-        composed = self._source.composed(lease, Segments())
+        composed = self._composed(lease, Segments())
         side = side_ref(self._record.execution_id, composed.sha)
         is_kept = self._remote.keep(composed.sha, side, FETCH_SECONDS)
         kept = f" What was done here is kept there as {side}." if is_kept else ""

@@ -77,8 +77,12 @@ class Pushes(Protocol):
     def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed: ...
 
 
+class CannotBeComposed(Exception):
+    """The execution cannot be read or written for a push at the moment; the message says why."""
+
+
 class Composes(Protocol):
-    """Captures the execution, and writes the commit of its next lease."""
+    """Captures the execution, and writes the commit of its next lease; raises CannotBeComposed."""
 
     async def __call__(self, former: Composed, *, released: bool) -> Composed: ...
 
@@ -270,7 +274,12 @@ class Mirroring:
 
     async def _pushed(self) -> bool:
         """Push once; return whether the lease is still ours."""
-        composed = await self._compose(self._tip, released=self._is_ending)
+        try:
+            composed = await self._compose(self._tip, released=self._is_ending)
+        except CannotBeComposed as problem:
+            await self._try_again(str(problem))
+            return True
+
         began = self._clock.boottime()
         self._unsettled[composed.sha] = composed, began
         within = renewal(composed.lease.ttl)
@@ -287,12 +296,15 @@ class Mirroring:
             return False
         else:
             self._remote.unblock(composed.lease.ttl, self._clock.boottime())
-            self.tally.problem = done.problem
-            self._reactions.troubled(done.problem)
-            await self._nap(BEFORE_RETRY)
-            self._wants_push = True
+            await self._try_again(done.problem)
 
         return True
+
+    async def _try_again(self, problem: str) -> None:
+        self.tally.problem = problem
+        self._reactions.troubled(problem)
+        await self._nap(BEFORE_RETRY)
+        self._wants_push = True
 
     async def _advance(self, composed: Composed, began: float) -> None:
         self._tip = composed

@@ -16,10 +16,16 @@ import anyio
 import anyio.to_thread
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.features.mirror.contents import CapturedExecution, MirrorRepository, Segments
+from hankweave_server.features.mirror.contents import (
+    CapturedExecution,
+    MirrorDamaged,
+    MirrorRepository,
+    Segments,
+)
 from hankweave_server.features.mirror.lease import Lease, renewed
-from hankweave_server.features.mirror.pushing import Composed, Position
+from hankweave_server.features.mirror.pushing import CannotBeComposed, Composed, Position
 from hankweave_server.features.mirror.record import file_of
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.hank.references import references_in
 from hankweave_server.paths import Layout
@@ -65,14 +71,23 @@ class ExecutionSource:
         self._thread = anyio.CapacityLimiter(1)
 
     async def compose(self, former: Composed, *, released: bool) -> Composed:
-        """Capture the execution, and write the commit of the lease that follows `former`."""
+        """Capture the execution, and write the commit of the lease that follows `former`.
+
+        Raises CannotBeComposed, for example if the disk is full.
+        """
         lease, segments = former.lease, former.segments
         return await anyio.to_thread.run_sync(
             lambda: self.composed(lease, segments, released=released), limiter=self._thread
         )
 
     def composed(self, lease: Lease, segments: Segments, *, released: bool = False) -> Composed:
-        """Do the blocking part of `compose`."""
+        """Do the blocking part of `compose`; raise as it does."""
+        try:
+            return self._composed(lease, segments, released)
+        except (OSError, ShadowRepositoryError, MirrorDamaged) as error:
+            raise CannotBeComposed(f"it cannot be prepared here: {error}") from error
+
+    def _composed(self, lease: Lease, segments: Segments, released: bool) -> Composed:
         with self._at_rest():
             position = self._newest()
             captured = self._captured()
