@@ -8,18 +8,21 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from hankweave_protocol.replies import MirrorStatus
 from hankweave_server.errors import ExitCode
 from hankweave_server.features.mirror.lease import lease_of
 from hankweave_server.features.mirror.remote import LEASE_REF
@@ -39,6 +42,9 @@ FAULTS = int(os.environ.get("HANKWEAVE_TEST_MIRROR_FAULTS", "50"))
 SEED = int(os.environ.get("HANKWEAVE_TEST_SEED", "1"))
 LONGEST = 300.0
 """Seconds after which something has hung."""
+
+IDLE_LIMIT = ("--shim-idle-timeout", "7200")
+"""The last agent waits in silence until all faults have happened."""
 
 CODONS = 12
 
@@ -65,6 +71,7 @@ class Life:
     output: Path
     process: subprocess.Popen[bytes]
     clocks: Clocks
+    state: Mapping[str, str]
     began_ns: int = 0
     """When its first event was published."""
 
@@ -85,6 +92,13 @@ class Life:
     def journal(self) -> list[dict[str, Any]]:
         lines = Layout.of_execution(self.root).journal.read_bytes().splitlines()
         return [json.loads(line) for line in lines if line.endswith(b"}")]
+
+    def shown(self) -> MirrorStatus:
+        """Return how far the mirror is, as the server shows it."""
+        asked = command("mirror", "status", "--execution", str(self.root), "--json")
+        return msgspec.json.decode(
+            self.host.output_of(asked, environment(**self.state)), type=MirrorStatus
+        )
 
     def newest_change_ns(self) -> int:
         """Return when the agent last changed a file."""
@@ -126,14 +140,14 @@ class Course:
         number = len(self.lives)
         root, output = self.folder / f"life-{number}", self.folder / f"life-{number}.out"
         clocks = moved_clocks(make(self.folder / f"clocks-{number}"))
-        options = ("--execution", str(root), "--headless", "--no-token", "--json")
+        options = ("--execution", str(root), "--headless", "--no-token", "--json", *IDLE_LIMIT)
         state = {"XDG_STATE_HOME": str(self.folder / f"state-{number}")}
         with output.open("wb") as file:
             process = host.start(
                 command(*words, *options), {**environment(**state), **clocks.environment}, file
             )
 
-        self.lives.append(Life(host, root, output, process, clocks))
+        self.lives.append(Life(host, root, output, process, clocks, state))
 
     def wait_until_serving(self) -> None:
         life, before = self.newest, max(self._known(), default=0)
@@ -264,6 +278,7 @@ def strike(
     former = course.newest
     until(lambda: len(former.published()) > 0, "the owner has published nothing")
     time.sleep(chosen.random() * 2)
+    shown = former.shown()
     fault(former)
     other = next(each for each in machines if each is not former.host)
     course.take_over(other, forced=fault is not kill or chosen.random() < 0.5)
@@ -272,15 +287,25 @@ def strike(
     until(lambda: former.process.poll() is not None, "the former owner did not end")
     expected = -signal.SIGKILL if fault is kill else ExitCode.SOFTWARE
     assert former.process.returncode == expected, former.output.read_text()[-2000:]
-    if fault is not kill:
-        assert "has taken the lease" in former.output.read_text()
-
     assert former.newest_change_ns() <= course.newest.began_ns, "two agents were at work"
-    check_events(course, former, course.newest)
+    lost = lost_events(course, former, course.newest)
+    assert all(seq > shown.mirrored_seq for seq in lost), "what was shown as mirrored is lost"
+    if fault is not kill:
+        assert len(lost) <= shown_as_lost(former)
+
+    course.lost += len(lost)
 
 
-def check_events(course: Course, former: Life, newer: Life) -> None:
-    """Compare what the former owner has published with what the newer one goes on from."""
+def shown_as_lost(former: Life) -> int:
+    """Return how many events were not in the mirror, as the former owner says at its end."""
+    text = former.output.read_text()
+    assert "has taken the lease" in text
+    found = re.search(r"all but the last ([\d,]+) event", text)
+    return 0 if found is None else int(found[1].replace(",", ""))
+
+
+def lost_events(course: Course, former: Life, newer: Life) -> set[int]:
+    """Return what the former owner has published and the newer one does not go on from."""
     known = {event["seq"]: event["id"] for event in newer.journal()}
     published = former.published()
     lost = {seq for seq, name in published.items() if known.get(seq) != name}
@@ -290,7 +315,7 @@ def check_events(course: Course, former: Life, newer: Life) -> None:
     if lost:
         assert lost == {seq for seq in published if seq >= min(lost)}, "only the end can be lost"
 
-    course.lost += len(lost)
+    return lost
 
 
 def finish(course: Course) -> None:

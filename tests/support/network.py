@@ -38,6 +38,14 @@ class Host:
             process_group=0,
         )
 
+    def output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> bytes:
+        """Run a program on this machine to its end, and return what it prints."""
+        inside = ("nsenter", "--net", f"--target={self.namespace}", "--", *command)
+        run = subprocess.run(
+            inside, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
+        )
+        return run.stdout
+
     def cut(self) -> None:
         """Unplug the cable: packets are lost without an answer."""
         _ip("link", "set", self.cable, "down")

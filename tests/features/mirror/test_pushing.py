@@ -13,7 +13,7 @@ import pytest
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import MirrorStatus
 from hankweave_server.features.mirror.contents import Segments
-from hankweave_server.features.mirror.lease import owned_until, renewed, taken
+from hankweave_server.features.mirror.lease import Mode, owned_until, renewed, taken
 from hankweave_server.features.mirror.pushing import (
     CLEANED_AFTER,
     PACKED_AFTER,
@@ -26,7 +26,6 @@ from hankweave_server.features.mirror.pushing import (
 from hankweave_server.features.mirror.record import MirrorRecord
 from hankweave_server.features.mirror.remote import Pushed
 from hankweave_server.features.mirror.server_part import status_of
-from hankweave_server.features.mirror.settings import Mode
 from support.attached import StillClock
 from support.waiting import LIMIT, limited
 
@@ -106,8 +105,8 @@ class World:
         begun = Composed(Sha("f" * 40), lease, Segments())
         self.ref = begun.sha
 
-        async def lost(found: Sha | None) -> None:
-            self.react(f"lost to {found}")
+        async def lost(found: Sha | None, events_behind: int) -> None:
+            self.react(f"lost to {found}, which lacks {events_behind}")
 
         async def noted(what: str) -> None:
             self.react(what)
@@ -205,7 +204,7 @@ async def test_a_lost_lease_ends_the_pushes(world: World) -> None:
         tasks.cancel_scope.cancel()
 
     assert not told
-    assert world.reacted == [f"lost to {'e' * 40}"]
+    assert world.reacted == [f"lost to {'e' * 40}, which lacks 1"]
     assert world.composed == 1
 
 

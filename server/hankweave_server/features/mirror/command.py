@@ -22,7 +22,7 @@ from hankweave_server.cli.remote import ask, execution_option, json_option, prin
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.mirror.contents import MirrorDamaged, MirrorRepository
-from hankweave_server.features.mirror.lease import Lease, NotALease
+from hankweave_server.features.mirror.lease import Lease, Mode, NotALease
 from hankweave_server.features.mirror.record import (
     MirrorRecord,
     file_of,
@@ -31,7 +31,6 @@ from hankweave_server.features.mirror.record import (
     repository_of,
 )
 from hankweave_server.features.mirror.remote import Remote, Unreachable
-from hankweave_server.features.mirror.settings import Mode
 from hankweave_server.fsutil import described, temporary_folder
 from hankweave_server.ledger.moments import has_past
 from hankweave_server.local.journals import searching_journal

@@ -14,9 +14,14 @@ uses its own, one that neither stops while the machine sleeps nor can be set (CL
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from hankweave_protocol.shapes import Value
+
+Mode = Literal["async", "sync"]
+"""Whether events wait for the mirror."""
 
 TTL = 30.0
 """Seconds for which a push gives the lease, unless a start says otherwise."""

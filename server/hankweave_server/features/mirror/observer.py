@@ -51,6 +51,7 @@ from hankweave_server.features.mirror.source import (
 from hankweave_server.ledger.writer import Published
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted
 from hankweave_server.runtime_lock.lock_file import LockLost
 from hankweave_server.settings import RunSettings
 from hankweave_server.worktree import data_source
@@ -168,7 +169,7 @@ def _ignored(_published: Published) -> None:
 
 
 class LeaseAcquisition:
-    """Takes the lease for a server that is about to start; blocking."""
+    """The taking of the lease for a server that is about to start; blocking."""
 
     def __init__(self, record: MirrorRecord, opened: OpenedExecution, clock: Clock) -> None:
         self._record = record
@@ -355,10 +356,13 @@ class LeaseAcquisition:
         )
         return Mirror(record, mirroring, attached)
 
-    async def _lost(self, record: MirrorRecord, found: Sha | None) -> None:
+    async def _lost(self, record: MirrorRecord, found: Sha | None, events_behind: int) -> None:
         """End this process: another server goes on with the execution."""
         owner = await anyio.to_thread.run_sync(self._owner, found)
         lost = f"{owner} has taken the lease of {record.address}"
+        if events_behind:
+            lost += f", which has all but the last {counted(events_behind, 'event')} of this server"
+
         fence(LockLost(lost, hint="The execution goes on there. Nothing here was removed."))
 
     def _owner(self, found: Sha | None) -> str:

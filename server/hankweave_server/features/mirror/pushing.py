@@ -27,9 +27,8 @@ import anyio.to_thread
 from hankweave_protocol.ids import Sha
 from hankweave_server.clock import Clock
 from hankweave_server.features.mirror.contents import Segments
-from hankweave_server.features.mirror.lease import Lease, owned_until, renewal
+from hankweave_server.features.mirror.lease import Lease, Mode, owned_until, renewal
 from hankweave_server.features.mirror.remote import Pushed
-from hankweave_server.features.mirror.settings import Mode
 
 BETWEEN_PUSHES = 1.0
 """Seconds between two pushes in `async` mode."""
@@ -103,8 +102,9 @@ class PushTally:
 class Reactions:
     """The acts of others when the state of the lease changes."""
 
-    lost: Callable[[Sha | None], Awaitable[None]]
-    """The lease is lost, to the commit of another owner: end this process."""
+    lost: Callable[[Sha | None, int], Awaitable[None]]
+    """The lease is lost, to the commit of another owner, which lacks so many events of ours: end
+    this process."""
     lapsed: Callable[[], Awaitable[None]]
     """The lease has run out; nobody may have taken it. Stop the agent."""
     regained: Callable[[], Awaitable[None]]
@@ -168,6 +168,11 @@ class Mirroring:
     def mirrored(self) -> Position:
         """The journal in the mirror."""
         return self._tip.position
+
+    @property
+    def events_behind(self) -> int:
+        """Return how many durable events are not in the mirror."""
+        return max(0, self._newest().last_event_seq - self.mirrored.last_event_seq)
 
     @property
     def is_held(self) -> bool:
@@ -292,7 +297,7 @@ class Mirroring:
             await self._advance(*self._unsettled[done.found])
             self._wants_push = True
         elif done.outcome == "refused":
-            await self._reactions.lost(done.found)
+            await self._reactions.lost(done.found, self.events_behind)
             return False
         else:
             self._remote.unblock(composed.lease.ttl, self._clock.boottime())

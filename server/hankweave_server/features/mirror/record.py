@@ -18,7 +18,7 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.shapes import Value
 from hankweave_server import fsutil
-from hankweave_server.features.mirror.settings import Mode
+from hankweave_server.features.mirror.lease import Mode
 from hankweave_server.paths import Layout
 
 RESTORED = "restored"

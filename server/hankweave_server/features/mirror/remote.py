@@ -60,8 +60,13 @@ _REPOSITORY_VARIABLES: Final = frozenset(
 )
 _PACKING: Final = ("repack", "-d", "-l", "-q", "--geometric=2")
 _CLEANING: Final = ("-c", "gc.cruftPacks=true", "gc", "--quiet", "--prune=1.minute.ago")
-_AS_PACKS: Final = "--receive-pack=git -c receive.unpackLimit=1 receive-pack"
-"""Lets a repository on a path keep each push as one pack, not as many small files."""
+_AS_PACKS: Final = (
+    "--receive-pack=git -c receive.unpackLimit=1 -c receive.autogc=false receive-pack"
+)
+"""Lets a repository on a path keep each push as one pack, not as many small files.
+
+Only `tidy` packs there: what git does by itself makes a small file of each superfluous object.
+"""
 
 _SHA: Final = re.compile("[0-9a-f]{40}")
 _SIZE: Final = re.compile(rb"Writing objects: 100% [^\r\n]*?, ([\d.]+) (bytes|KiB|MiB|GiB)")

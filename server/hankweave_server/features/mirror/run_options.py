@@ -8,9 +8,8 @@ from typing import Any, Final, get_args
 
 import click
 
-from hankweave_server.features.mirror.lease import LONGEST_TTL, SHORTEST_TTL, TTL
+from hankweave_server.features.mirror.lease import LONGEST_TTL, SHORTEST_TTL, TTL, Mode
 from hankweave_server.features.mirror.remote import BadAddress, checked
-from hankweave_server.features.mirror.settings import Mode
 
 OPTIONS: Final[tuple[Callable[..., Any], ...]] = (
     click.option(
