@@ -43,7 +43,7 @@ SEED = int(os.environ.get("HANKWEAVE_TEST_SEED", "1"))
 LONGEST = 300.0
 """Seconds after which something has hung."""
 
-IDLE_LIMIT = ("--shim-idle-timeout", "7200")
+IDLE_LIMIT = ("--shim-idle-timeout", "1800")
 """The last agent waits in silence until all faults have happened."""
 
 CODONS = 12
