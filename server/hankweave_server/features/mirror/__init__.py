@@ -3,7 +3,6 @@
 - `lease`: who owns an execution, and until when; decisions only
 - `remote`: the one ref of the remote that holds execution and lease
 - `contents`: the commit that the ref names, and all that it leads to
-- `settings`: the modes
 - `record`: what a machine knows of the mirror of an execution
 - `source`: reads what the mirror gets
 - `pushing`: keeps the mirror and the lease up to date
