@@ -306,14 +306,14 @@ Comparison = Literal["previous", "now"]
 """What a view is compared with: the preceding checkpoint, or the work tree."""
 
 
-class LookCommand(AnsweredCommand[R_co]):
+class ReadCommand(AnsweredCommand[R_co]):
     """A command that only reads: any client may send it, even during a rollback."""
 
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
-class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
+class CheckpointDiff(ReadCommand[DiffPage], kw_only=True):
     """Compare two checkpoints, or without `to` a checkpoint and the work tree."""
 
     TYPE: ClassVar[str] = "checkpoint.diff"
@@ -332,7 +332,7 @@ class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
     cursor: str | None = None
 
 
-class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
+class CheckpointReadFile(ReadCommand[FileRange], kw_only=True):
     """Read a file of a checkpoint, or a range of its bytes."""
 
     TYPE: ClassVar[str] = "checkpoint.readFile"
@@ -353,7 +353,7 @@ class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
     """By default, up to the end; an error if that is more than MAX_RANGE."""
 
 
-class FileBlame(LookCommand[BlamedFile], kw_only=True):
+class FileBlame(ReadCommand[BlamedFile], kw_only=True):
     """Find who has written each line of a file: an agent's call, a person, or the start."""
 
     TYPE: ClassVar[str] = "file.blame"
@@ -371,7 +371,7 @@ class FileBlame(LookCommand[BlamedFile], kw_only=True):
     """Whether lines are also followed into files from which they were copied."""
 
 
-class FileWhy(LookCommand[LineStory], kw_only=True):
+class FileWhy(ReadCommand[LineStory], kw_only=True):
     """Tell how a line came to be: prompt, the model's words, call, change, and later changes."""
 
     TYPE: ClassVar[str] = "file.why"
@@ -384,7 +384,7 @@ class FileWhy(LookCommand[LineStory], kw_only=True):
     """As in `file.blame`."""
 
 
-class FilePickaxe(LookCommand[TextHistory], kw_only=True):
+class FilePickaxe(ReadCommand[TextHistory], kw_only=True):
     """Find the changes that made a text more or less frequent in a file, as `git log -S` does."""
 
     TYPE: ClassVar[str] = "file.pickaxe"
@@ -419,7 +419,7 @@ class ChangesOfFile(Value, kw_only=True):
     """Whether there are older ones, beyond the limit."""
 
 
-class ListFileChanges(LookCommand[ChangesOfFile], kw_only=True):
+class ListFileChanges(ReadCommand[ChangesOfFile], kw_only=True):
     """List the changes of a file, through renames, with who made each."""
 
     TYPE: ClassVar[str] = "file.changes"
@@ -431,7 +431,7 @@ class ListFileChanges(LookCommand[ChangesOfFile], kw_only=True):
     """Maximum number of changes."""
 
 
-class CodonReadResult(LookCommand[ToolOutput]):
+class CodonReadResult(ReadCommand[ToolOutput]):
     """Read the whole result of a tool, of which the journal has the beginning."""
 
     TYPE: ClassVar[str] = "codon.readResult"
@@ -444,7 +444,7 @@ class CodonReadResult(LookCommand[ToolOutput]):
     """Maximum number of characters."""
 
 
-class CodonReadPrompt(LookCommand[PromptText]):
+class CodonReadPrompt(ReadCommand[PromptText]):
     """Read the prompt of an entry of the plan."""
 
     TYPE: ClassVar[str] = "codon.readPrompt"
@@ -452,7 +452,7 @@ class CodonReadPrompt(LookCommand[PromptText]):
     codon_id: CodonId
 
 
-class ReplayView(LookCommand[PastView]):
+class ReplayView(ReadCommand[PastView]):
     """Show a past moment: that of a checkpoint, or that right after an event."""
 
     TYPE: ClassVar[str] = "replay.view"
@@ -652,13 +652,13 @@ class ExplorationStart(AnsweredCommand[Exploration], kw_only=True):
     expected_run_id: RunId | None = None
 
 
-class ExplorationList(LookCommand[ExplorationPage]):
+class ExplorationList(ReadCommand[ExplorationPage]):
     """List the explorations of the execution, the newest first."""
 
     TYPE: ClassVar[str] = "exploration.list"
 
 
-class ExplorationShow(LookCommand[Exploration]):
+class ExplorationShow(ReadCommand[Exploration]):
     """Show one exploration with its attempts."""
 
     TYPE: ClassVar[str] = "exploration.show"
@@ -667,7 +667,7 @@ class ExplorationShow(LookCommand[Exploration]):
     """By default, the newest."""
 
 
-class ExplorationCompare(LookCommand[DiffPage], kw_only=True):
+class ExplorationCompare(ReadCommand[DiffPage], kw_only=True):
     """Compare the results of two attempts, or that of one with where it began."""
 
     TYPE: ClassVar[str] = "exploration.compare"
@@ -758,7 +758,7 @@ class BisectStop(CommandData):
     expected_run_id: RunId | None = None
 
 
-class GetMirrorStatus(LookCommand[MirrorStatus]):
+class GetMirrorStatus(ReadCommand[MirrorStatus]):
     """Return how far the mirror is behind, and who has its lease."""
 
     TYPE: ClassVar[str] = "mirror.status"
@@ -880,7 +880,7 @@ class GetServerStatus(AnsweredCommand[ServerStatus]):
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
-class ExecutionsList(LookCommand[ExecutionPage]):
+class ExecutionsList(ReadCommand[ExecutionPage]):
     """List the executions of the user whom the server belongs to.
 
     Only a client with mode `readandwrite` may send it, and no client of a server without tokens.
@@ -900,7 +900,7 @@ class ExecutionsList(LookCommand[ExecutionPage]):
     cursor: str | None = None
 
 
-class GetExecutionAddress(LookCommand[ExecutionAddress], kw_only=True):
+class GetExecutionAddress(ReadCommand[ExecutionAddress], kw_only=True):
     """Return the address of another execution's page with its token, as the terminal prints it.
 
     Only a client with mode `readandwrite` may send it, to a server with tokens that is open on
