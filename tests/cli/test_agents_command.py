@@ -152,7 +152,7 @@ def test_a_program_that_hangs_is_given_up_with_all_it_has_started(
     install(programs, "codex", f"#!/bin/sh\n/bin/sleep 600 &\necho $! > {mark}\nwait\n")
     monkeypatch.setattr(inventory, "VERSION_DEADLINE", 0.5)
     monkeypatch.setenv("PATH", str(programs))
-    found = inventory.look("codex", BY_NAME["codex"])
+    found = inventory.find_agent("codex", BY_NAME["codex"])
     assert found.version is None
     assert "within" in str(found.complaint)
     assert is_over(int(mark.read_text()))

@@ -214,12 +214,12 @@ class ClaudeAgent:
 
     def _keys(self, host: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of the server that are for Claude Code, including cloud keys."""
-        told = {_BEDROCK: "1"} if self.on_bedrock else {}
-        clouds = [cloud for cloud in _CLOUD_PREFIXES if cloud in told or host.get(cloud)]
+        bedrock = {_BEDROCK: "1"} if self.on_bedrock else {}
+        clouds = [cloud for cloud in _CLOUD_PREFIXES if cloud in bedrock or host.get(cloud)]
         prefixes = (*_OWN_PREFIXES, *(each for cloud in clouds for each in _CLOUD_PREFIXES[cloud]))
         given = {name: value for name, value in host.items() if name.startswith(prefixes)}
         given.pop(_WATCHDOG, None)
-        return given | told
+        return given | bedrock
 
     def _home_of(self, host: Mapping[str, str]) -> dict[str, str]:
         """Return variables that separate its conversations, but not its login, from the user's."""

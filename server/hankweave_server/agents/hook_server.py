@@ -36,7 +36,7 @@ _WAITING = 64
 _PAUSE = 0.05
 """Seconds to wait after a failed accept."""
 
-Heard = Callable[[AgentSignal], Awaitable[None]]
+OnSignal = Callable[[AgentSignal], Awaitable[None]]
 
 
 def hook_command(path: Path) -> str:
@@ -71,7 +71,7 @@ class HookServer:
 
         self._waiting.clear()
 
-    async def serve(self, heard: Heard) -> None:
+    async def serve(self, on_signal: OnSignal) -> None:
         """Report each hook as a `PermissionAsked`. Runs until it is cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
@@ -82,7 +82,7 @@ class HookServer:
                     await anyio.sleep(_PAUSE)
                 else:
                     connection.setblocking(False)
-                    tasks.start_soon(self._attend, connection, heard)
+                    tasks.start_soon(self._attend, connection, on_signal)
 
     def answer(self, asked: PermissionAsked, verdict: Verdict) -> bool:
         """Answer a hook; False if no such hook is waiting here."""
@@ -97,7 +97,7 @@ class HookServer:
 
         return True
 
-    async def _attend(self, connection: socket.socket, heard: Heard) -> None:
+    async def _attend(self, connection: socket.socket, on_signal: OnSignal) -> None:
         self._count += 1
         request_id = f"hook-{self._count}"
         self._waiting[request_id] = connection
@@ -108,7 +108,7 @@ class HookServer:
             return
 
         name, called = as_text(given.get("tool_name")), as_object(given.get("tool_input"))
-        await heard(PermissionAsked(request_id, name, dict(called), by_hook=True))
+        await on_signal(PermissionAsked(request_id, name, dict(called), by_hook=True))
 
 
 async def _read_to_end(connection: socket.socket) -> bytes:

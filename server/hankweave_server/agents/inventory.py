@@ -154,13 +154,13 @@ def known_of(name: str) -> AgentFacts:
     return _BY_NAME.get(name, _STRANGER)
 
 
-def look_at_all(named: Mapping[str, AgentSpec]) -> list[Found]:
+def find_agents(named: Mapping[str, AgentSpec]) -> list[Found]:
     """Find agents concurrently: each takes as long as its program takes to start."""
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(look, named, named.values()))
+        return list(pool.map(find_agent, named, named.values()))
 
 
-def look(name: str, spec: AgentSpec) -> Found:
+def find_agent(name: str, spec: AgentSpec) -> Found:
     """Find one agent and run its program for the version, which may take some seconds."""
     known, command = known_of(name), command_of(spec)
     program = program_of(command, known, common(os.environ, _QUIET))

@@ -103,13 +103,13 @@ class AgentConversation:
         self._session: SessionStarted | None = None
         self._tool_names: dict[str, str] = {}
         self._has_result = False
-        self._last_words = ""
+        self._last_stderr = ""
 
     @property
     def has_begun(self) -> bool:
         return self._session is not None
 
-    def hear(self, signals: Iterable[AgentSignal]) -> Iterator[AgentSignal]:
+    def receive(self, signals: Iterable[AgentSignal]) -> Iterator[AgentSignal]:
         """Add what the signals lack: the session of a plain program, the names of tools."""
         for signal in signals:
             match signal:
@@ -121,7 +121,7 @@ class AgentConversation:
                 case Stderr():
                     # Many agents warn on stderr before their first message, so this does not
                     # mean that the program is plain.
-                    self._last_words = signal.line or self._last_words
+                    self._last_stderr = signal.line or self._last_stderr
                 case _:
                     yield from self.presume_session()
 
@@ -167,7 +167,7 @@ class AgentConversation:
             case Exited(0):
                 return ""
             case Exited(code):
-                return self._last_words or f"The program ended with exit code {code}."
+                return self._last_stderr or f"The program ended with exit code {code}."
             case AgentKilled(number):
                 return f"The program was terminated by signal {number}."
             case TimedOut(which):
@@ -201,14 +201,14 @@ class AgentTimeouts:
     def __init__(self, limits: AgentLimits, now: float) -> None:
         self._limits = limits
         self._born = now
-        self._last_heard = now
+        self._last_output = now
         self._session_began = False
         self._held = 0.0
         self._holds = 0
         self._held_since = now
 
-    def heard(self, now: float) -> None:
-        self._last_heard = self._own_time(now)
+    def note_output(self, now: float) -> None:
+        self._last_output = self._own_time(now)
 
     def session_began(self) -> None:
         self._session_began = True
@@ -233,14 +233,14 @@ class AgentTimeouts:
         is_held_already = self._holds > 0 and self._held_since <= now - late
         if late > PAUSE_TOLERANCE and not is_held_already:
             self._held += late
-            self._last_heard = min(self._last_heard, self._own_time(now))
+            self._last_output = min(self._last_output, self._own_time(now))
 
     def remaining(self, now: float) -> Remaining | None:
         """Return the limit that is reached first, or None if there is no limit."""
         own_time = self._own_time(now)
         limits: tuple[tuple[TimeLimit, timedelta | None, float], ...] = (
             ("start", None if self._session_began else self._limits.start, self._born),
-            ("idle", self._limits.idle, self._last_heard),
+            ("idle", self._limits.idle, self._last_output),
             ("total", self._limits.total, self._born),
         )
         return min(
@@ -459,7 +459,7 @@ class Session:
                 companions.start_soon(self._watch_the_time)
                 companions.start_soon(self._presume_session)
                 if self._hooks is not None:
-                    companions.start_soon(self._hooks.serve, self._hear)
+                    companions.start_soon(self._hooks.serve, self._receive)
 
                 await self._listen()
                 companions.cancel_scope.cancel()
@@ -483,9 +483,9 @@ class Session:
         limit = math.inf if self._is_paused else anyio.current_time() + PROMPT_DEADLINE
         self._prompting.deadline = limit
 
-    async def _mind_stdin(self, heard: Iterable[AgentSignal]) -> None:
+    async def _mind_stdin(self, signals: Iterable[AgentSignal]) -> None:
         """Hold the clock while a permission request is open; close stdin after the result."""
-        for signal in heard:
+        for signal in signals:
             match signal:
                 case PermissionAsked(request_id=request_id) if request_id not in self._awaited:
                     self._awaited.add(request_id)
@@ -528,7 +528,7 @@ class Session:
     async def _read(self, pipe: PipeReader, understand: Callable[[Line, str], _Understood]) -> None:
         splitter = LineSplitter(self._task.limits.line_bytes)
         async for chunk in pipe.chunks():
-            self._patience.heard(anyio.current_time())
+            self._patience.note_output(anyio.current_time())
             await self._take_in(splitter.feed(chunk), understand)
 
         await self._take_in(splitter.finish(), understand)
@@ -539,16 +539,16 @@ class Session:
         timestamp = to_text(self._clock.now())
         understood = [understand(line, timestamp) for line in lines if not line.is_blank]
         await self._keep([entry for _, entries in understood for entry in entries], timestamp)
-        await self._hear(*(signal for said, _ in understood for signal in said))
+        await self._receive(*(signal for signals, _ in understood for signal in signals))
 
-    async def _hear(self, *signals: AgentSignal) -> None:
+    async def _receive(self, *signals: AgentSignal) -> None:
         await self._mind_stdin(signals)
-        await self._deliver(list(self._conversation.hear(signals)))
+        await self._deliver(list(self._conversation.receive(signals)))
 
     async def _keep(self, entries: list[bytes], timestamp: str) -> None:
         """Write lines to the log; if that fails, end the agent, and `signals` raises the error.
 
-        They are in the log before anyone hears what they say, and even if the reader is cancelled.
+        They are logged before their signals are delivered, and even if the reader is cancelled.
         """
         if self._log_fault is None and entries:
             try:

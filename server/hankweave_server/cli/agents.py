@@ -41,7 +41,7 @@ from hankweave_server.agents.base import (
     UsageReported,
 )
 from hankweave_server.agents.fence import fence_for, status_of
-from hankweave_server.agents.inventory import Found, known_of, look, look_at_all
+from hankweave_server.agents.inventory import Found, find_agent, find_agents, known_of
 from hankweave_server.agents.registry import Roster
 from hankweave_server.cli.output.text import confinement_text, console
 from hankweave_server.cli.remote import json_option, print_json
@@ -104,7 +104,7 @@ def agents(
         if model is not None or prices is not None:
             raise click.UsageError("--model and --prices require --test.")
 
-        _list(look_at_all(named), as_json=as_json)
+        _list(find_agents(named), as_json=as_json)
         return
 
     if tested == ALL and tested not in named:
@@ -181,7 +181,7 @@ def _test(
     if name not in named:
         raise click.UsageError(f"There is no agent {name!r}; there are {', '.join(named)}.")
 
-    found = look(name, named[name])
+    found = find_agent(name, named[name])
     if found.path is None:
         message = f"{name} is not installed: {found.command[0]!r} was not found."
         raise Stop(message, ExitCode.UNAVAILABLE, hint=found.install)
@@ -191,7 +191,7 @@ def _test(
     except AgentError as error:
         raise Stop(error.message, ExitCode.FAILED, hint=error.hint) from error
 
-    print_json(done) if as_json else _tell(done)
+    print_json(done) if as_json else _print_result(done)
     return done
 
 
@@ -203,7 +203,7 @@ def _test_all(
         raise click.UsageError("--model requires --test NAME, since agents have different models.")
 
     real = {name: spec for name, spec in named.items() if name != "scripted"}
-    installed = [each.name for each in look_at_all(real) if each.path is not None]
+    installed = [each.name for each in find_agents(real) if each.path is not None]
     if not installed:
         message = f"None of {', '.join(real)} is installed."
         raise Stop(message, ExitCode.UNAVAILABLE, hint=_HOW_TO_INSTALL)
@@ -219,7 +219,7 @@ def _test_all(
             done.append(SelfTest(name=name, model=asked, passed=False, failure=why))
 
         if not as_json:
-            _tell(done[-1])
+            _print_result(done[-1])
 
     if as_json:
         print_json(done)
@@ -237,7 +237,7 @@ def _turn_of(name: str, spec: AgentSpec, model: str | None, own_prices: Path | N
     return self_test(name, spec, asked, prices)
 
 
-def _tell(done: SelfTest) -> None:
+def _print_result(done: SelfTest) -> None:
     verdict = "works" if done.passed else "failed"
     click.echo(f"{done.name} {verdict} ({done.seconds:.1f} s).")
     if done.failure is not None:
@@ -331,7 +331,7 @@ async def _tested(name: str, spec: AgentSpec, model: str, prices: Prices, folder
     turn, began = _Turn(model, prices), anyio.current_time()
     async with agent.start(task) as session:
         async for signal in session.signals():
-            turn.hear(signal)
+            turn.receive(signal)
             if isinstance(signal, PermissionAsked):
                 await session.answer(signal, Granted())
 
@@ -346,7 +346,7 @@ async def _tested(name: str, spec: AgentSpec, model: str, prices: Prices, folder
         passed=failure is None,
         file_written=file_written,
         session_id=turn.session_id,
-        said=turn.said,
+        said=turn.last_text,
         tools=tuple(turn.tools),
         tokens=turn.tokens(),
         cost=turn.cost(),
@@ -376,13 +376,13 @@ class _Turn:
         self._prices = prices
         self._result: ResultReported | None = None
         self._used: dict[tuple[str, str], Tokens] = {}
-        self._last_words: deque[str] = deque(maxlen=10)
+        self._stderr_tail: deque[str] = deque(maxlen=10)
         self.model = model
         self.session_id: str | None = None
         self.tools: list[str] = []
-        self.said = ""
+        self.last_text = ""
 
-    def hear(self, signal: AgentSignal) -> None:
+    def receive(self, signal: AgentSignal) -> None:
         match signal:
             case SessionStarted(session_id=session, model=model):
                 self.session_id, self.model = session, model or self.model
@@ -391,11 +391,11 @@ class _Turn:
             case UsageReported(message_id=message, model=model, tokens=tokens):
                 self._used[message or str(len(self._used)), model] = tokens
             case AgentSaid(text=text):
-                self.said = text
+                self.last_text = text
             case ToolCalled(name=name):
                 self.tools.append(name)
             case Stderr(line=line):
-                self._last_words.append(line)
+                self._stderr_tail.append(line)
             case _:
                 pass
 
@@ -411,9 +411,9 @@ class _Turn:
             return None if file_written else failed
 
         code = outcome.code if isinstance(outcome, Exited) else 128 + outcome.signal
-        said = "" if result is None else result.text
+        text = "" if result is None else result.text
         had_session = self.session_id is not None
-        return classify(said or "\n".join(self._last_words), code, had_session=had_session)
+        return classify(text or "\n".join(self._stderr_tail), code, had_session=had_session)
 
     def tokens(self) -> Tokens:
         reported = None if self._result is None else self._result.tokens

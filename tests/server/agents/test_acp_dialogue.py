@@ -10,7 +10,7 @@ import pytest
 from acp.exceptions import RequestError
 
 from hankweave_server.agents import stream_json
-from hankweave_server.agents.acp.bridge import said
+from hankweave_server.agents.acp.bridge import error_text
 from hankweave_server.agents.acp.dialogue import Dialogue, Ended
 from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools, from_line, to_line
@@ -52,7 +52,7 @@ class AnAgent:
             raise answer
 
         for update in answer.pop("updates", ()):
-            self._story.heard(update)
+            self._story.receive(update)
 
         return answer
 
@@ -64,7 +64,7 @@ class Voice:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def say(self, line: Any) -> None:
+    def emit(self, line: Any) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -77,7 +77,7 @@ class Talk:
     def __init__(self, order: dict[str, Any], answers: dict[str, Any]) -> None:
         fields = {"command": ("a",), "prompt": "do it", "work_tree": "/w", "model": "large"}
         self.voice = Voice()
-        self.story = AcpTranslator(self.voice.say, lambda: None)
+        self.story = AcpTranslator(self.voice.emit, lambda: None)
         self.agent = AnAgent(self.story, **answers)
         self.began: list[tuple[str, str]] = []
         self.dialogue = Dialogue(
@@ -206,7 +206,7 @@ async def test_a_full_context_is_known_as_one() -> None:
     overflow = RequestError(
         -32603, "Internal error: too large", {"errorName": "ContextOverflowError"}
     )
-    for text in (ended.text, said(overflow)):
+    for text in (ended.text, error_text(overflow)):
         assert is_context_full(text)
         line = b'{"type":"result","is_error":true,"result":"%s"}' % text.encode()
         assert len(stream_json.parse(line)) == 2
@@ -224,7 +224,7 @@ async def test_a_full_context_is_known_as_one() -> None:
 )
 def test_an_error_says_all_that_it_knows(error: RequestError, text: str) -> None:
     """The error text has the message and the details from its data."""
-    assert said(error) == text
+    assert error_text(error) == text
 
 
 async def test_an_agent_of_another_protocol_is_refused() -> None:

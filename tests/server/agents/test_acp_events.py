@@ -80,7 +80,7 @@ def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
     listener = Listener()
     story = AcpTranslator(listener.say, listener.before_telling)
     for update in updates:
-        story.heard(update)
+        story.receive(update)
 
     story.question("r1", {"toolCall": updates[0] if updates else None})
     story.end()
@@ -94,7 +94,7 @@ def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -
     story = AcpTranslator(listener.say, listener.before_telling)
     text = "".join(words)
     for start in range(0, len(text), step):
-        story.heard(chunk(text[start : start + step]))
+        story.receive(chunk(text[start : start + step]))
 
     story.end()
     told = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
@@ -103,8 +103,8 @@ def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -
 
 def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listener) -> None:
     """A surrogate pair that a UTF-16 stream cut in half is joined again."""
-    story.heard(chunk("\ud83d"))
-    story.heard(chunk("\ude00 and \ud83d"))
+    story.receive(chunk("\ud83d"))
+    story.receive(chunk("\ude00 and \ud83d"))
     story.end()
     assert listener.signals == [AgentSaid("\U0001f600 and \ufffd")]
 
@@ -121,7 +121,7 @@ def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Lis
         {"sessionUpdate": "plan", "entries": []},
         chunk("e", messageId="2"),
     ):
-        story.heard(update)
+        story.receive(update)
 
     story.end()
     assert listener.signals == [
@@ -131,28 +131,28 @@ def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Lis
         AgentSaid("d"),
         AgentSaid("e"),
     ]
-    assert story.last_words == "e"
+    assert story.last_text == "e"
 
 
 def test_a_long_message_is_told_in_parts(story: AcpTranslator, listener: Listener) -> None:
     """A long message is split, so that no line is longer than the session accepts."""
-    story.heard(chunk("x" * (3 * LONGEST_TEXT + 5)))
+    story.receive(chunk("x" * (3 * LONGEST_TEXT + 5)))
     story.end()
     assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
 
 
 def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: Listener) -> None:
     """A pending call is announced, then reported once with its whole input, and its result once."""
-    story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
-    story.heard(call("tool_call_update", status="pending"))
+    story.receive(call(title="write", kind="edit", status="pending", rawInput={}))
+    story.receive(call("tool_call_update", status="pending"))
     assert listener.signals == [ToolAnnounced("c1", "Edit")]
-    story.heard(
+    story.receive(
         call("tool_call_update", status="in_progress", rawInput={"filePath": "/w/a", "content": ""})
     )
-    story.heard(call("tool_call_update", status="in_progress", title="still"))
+    story.receive(call("tool_call_update", status="in_progress", title="still"))
     done = call("tool_call_update", status="completed", rawOutput={"output": "Wrote it."})
-    story.heard(done)
-    story.heard(done)
+    story.receive(done)
+    story.receive(done)
     assert listener.signals[1:] == [
         ToolCalled("c1", "Edit", {"filePath": "/w/a", "content": ""}),
         ToolReturned("c1", "", "Wrote it.", False),
@@ -164,7 +164,7 @@ def test_a_call_that_never_began_is_told_at_the_end(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """A call that never started is reported at the end of the turn."""
-    story.heard(call(title="rm -r x", kind="execute", status="pending"))
+    story.receive(call(title="rm -r x", kind="execute", status="pending"))
     story.end()
     assert listener.signals == [
         ToolAnnounced("c1", "Bash"),
@@ -198,7 +198,7 @@ def test_tools_have_the_names_that_rules_are_written_for(
     story: AcpTranslator, listener: Listener, fields: dict[str, Any], name: str | None, told: object
 ) -> None:
     """Tool kinds and their main argument get the names that Claude Code uses."""
-    story.heard(call(status="in_progress", **fields))
+    story.receive(call(status="in_progress", **fields))
     assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
 
 
@@ -230,15 +230,15 @@ def test_history_is_not_told_but_its_cost_is_heard(
 ) -> None:
     """Events of a loaded history are not reported again, but its cost is counted."""
     story.is_replay = True
-    story.heard(chunk("old"))
-    story.heard(call(status="completed"))
-    story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 2, "currency": "USD"}})
-    story.heard({"sessionUpdate": "usage_update", "cost": {"amount": 9, "currency": "EUR"}})
+    story.receive(chunk("old"))
+    story.receive(call(status="completed"))
+    story.receive({"sessionUpdate": "usage_update", "cost": {"amount": 2, "currency": "USD"}})
+    story.receive({"sessionUpdate": "usage_update", "cost": {"amount": 9, "currency": "EUR"}})
     story.is_replay = False
     story.end()
     assert listener.signals == []
     assert story.cost == 2.0
-    assert story.heard_so_far == 4
+    assert story.update_count == 4
 
 
 def test_what_cannot_be_printed_is_left_out() -> None:

@@ -23,7 +23,7 @@ class Lines:
         self.said: list[Any] = []
         self.notes: list[str] = []
 
-    def say(self, line: Any) -> None:
+    def emit(self, line: Any) -> None:
         self.said.append(line)
 
     def note(self, text: str) -> None:
@@ -46,7 +46,7 @@ def answer(behavior: object, request: str = "permission-1") -> dict[str, Any]:
 async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[Any, Lines]:
     """Ask once and apply the answers in this order; None closes."""
     lines, got = Lines(), []
-    questions = Questions(AcpTranslator(lines.say, lambda: None), lines)
+    questions = Questions(AcpTranslator(lines.emit, lambda: None), lines)
 
     async def wait() -> None:
         got.append(await questions.ask(given))

@@ -177,11 +177,11 @@ def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:
     rollout.write_text('{"type":"response_item","payload":{"text":"Be \\"brief\\" é"}}\n')
     assert rollouts_of(tmp_path, THREAD) == (rollout,)
     found = Rollout(tmp_path, THREAD)
-    assert not found.has_told('Be "brief" é')
+    assert not found.contains('Be "brief" é')
     found.read_on()
     assert found.is_found
-    assert found.has_told('Be "brief" é')
-    assert not found.has_told("Be loud")
+    assert found.contains('Be "brief" é')
+    assert not found.contains("Be loud")
 
 
 def test_a_rollout_that_is_gone_is_expected_where_codex_would_have_put_it(

@@ -30,9 +30,9 @@ def test_a_session_ends_the_start_limit() -> None:
 def test_output_renews_the_idle_limit_only() -> None:
     """Output does not renew the total limit."""
     limits = patience(None, 10, 20)
-    limits.heard(109.0)
+    limits.note_output(109.0)
     assert limits.remaining(109.0) == Remaining("idle", 10.0)
-    limits.heard(118.0)
+    limits.note_output(118.0)
     assert limits.remaining(118.0) == Remaining("total", 2.0)
 
 
@@ -60,8 +60,8 @@ def test_held_time_does_not_count() -> None:
 def test_a_pause_of_ours_is_not_the_agents() -> None:
     """Time in which the server itself was stopped uses up no limit and renews none."""
     limits = patience(None, 10, 20)
-    limits.heard(104.0)
-    limits.heard(165.0)  # Output of the gap is read before the gap is noticed.
+    limits.note_output(104.0)
+    limits.note_output(165.0)  # Output of the gap is read before the gap is noticed.
     limits.excuse(60.0, 165.0)
     assert limits.remaining(165.0) == Remaining("idle", 10.0)
     assert limits.remaining(171.0) == Remaining("idle", 4.0)

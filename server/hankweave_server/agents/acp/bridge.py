@@ -65,7 +65,7 @@ LONGEST_LINE = 32 * 1024 * 1024
 
 _CHUNK = 64 * 1024
 _LAST_LINES = 12
-_LONGEST_WORD = 2_000
+_LONGEST_STDERR_LINE = 2_000
 """Characters of a line of stderr that a result repeats."""
 
 _FAREWELL = 3.0
@@ -87,7 +87,7 @@ class Child:
         self._process = process
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._voice = voice
-        self._log = RawLog(voice.say, time.monotonic)
+        self._log = RawLog(voice.emit, time.monotonic)
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._has_finished = anyio.Event()
         self._lines = LineSplitter(LONGEST_LINE)
@@ -162,11 +162,11 @@ class Child:
     def _remark(self, text: str) -> None:
         """Print a remark, and keep it as one of the agent's last lines."""
         if text.strip():
-            self._last.append(cut(text, _LONGEST_WORD))
+            self._last.append(cut(text, _LONGEST_STDERR_LINE))
 
         self._voice.note(text)
 
-    async def last_words(self) -> str:
+    async def stderr_tail(self) -> str:
         """Return the end of its stderr; call it only after the child has ended."""
         with anyio.move_on_after(_FAREWELL):  # One of its children may keep the pipe open.
             await self._has_finished.wait()
@@ -238,7 +238,7 @@ class Questions:
             return _chosen(asked, allowed=False)
 
         question = self._open[name] = asyncio.get_running_loop().create_future()
-        self._voice.say(line)
+        self._voice.emit(line)
         allowed = await question
         del self._open[name]
         return _CANCELLED if allowed is None else _chosen(asked, allowed=allowed)
@@ -254,7 +254,7 @@ class Questions:
         """Cancel all pending requests, and those that still come: there is no one to answer."""
         self._is_closed = True
         for name in self._open:
-            self._voice.say({"type": "control_cancel_request", "request_id": name})
+            self._voice.emit({"type": "control_cancel_request", "request_id": name})
             self._settle(name, None)
 
     def _settle(self, name: str, allowed: bool | None) -> None:
@@ -310,7 +310,7 @@ class Bridge:
         self._lines = lines
         self._memory = _memory_for(order)
         self._session = ""
-        self._story = AcpTranslator(voice.say, self._remember)
+        self._story = AcpTranslator(voice.emit, self._remember)
         self._questions = Questions(self._story, voice)
         self._ended: Ended | None = None
 
@@ -353,7 +353,7 @@ class Bridge:
         try:
             return await dialogue.hold()
         except RequestError as error:
-            return Ended(False, said(error))
+            return Ended(False, error_text(error))
         except ConnectionError:
             return Ended(False, await self._epitaph(child, dialogue))
         finally:
@@ -363,14 +363,14 @@ class Bridge:
         code = await child.farewell()
         how = f"was terminated by signal {-code}" if code < 0 else f"ended with exit code {code}"
         first = f"The agent {how} before it answered {dialogue.doing}."
-        return "\n".join(each for each in (first, await child.last_words()) if each)
+        return "\n".join(each for each in (first, await child.stderr_tail()) if each)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         """Answer one call of the agent; invalid parameters do not raise."""
         given = as_object(params)
         match method:
             case "session/update":
-                self._story.heard(as_object(given.get("update")))
+                self._story.receive(as_object(given.get("update")))
             case "session/request_permission":
                 return await self._questions.ask(given)
             case "fs/write_text_file" if self._order.announces_writes:
@@ -397,7 +397,7 @@ class Bridge:
     def _began(self, session: str, model: str) -> None:
         self._session, self._story.model = session, model
         line: Message = {"type": "system", "subtype": "init", "session_id": session}
-        self._voice.say(line | {"cwd": self._order.work_tree, "model": model, "tools": []})
+        self._voice.emit(line | {"cwd": self._order.work_tree, "model": model, "tools": []})
 
     def _remember(self, *, finally_: bool = False) -> None:
         if self._memory is None or not is_file_name(self._session):
@@ -417,10 +417,10 @@ class Bridge:
             "subtype": "success" if ended.success else "error_during_execution",
             "is_error": not ended.success,
             "num_turns": story.messages,
-            "result": story.last_words if ended.success else ended.text,
+            "result": story.last_text if ended.success else ended.text,
             "session_id": self._session,
         }
-        self._voice.say(line | ended.spent)
+        self._voice.emit(line | ended.spent)
 
 
 def _memory_for(order: BridgeOrder) -> Memory | None:
@@ -430,7 +430,7 @@ def _memory_for(order: BridgeOrder) -> Memory | None:
     return memory_in(order.memory, Path(order.memory_folder), Path(order.work_tree))
 
 
-def said(error: RequestError) -> str:
+def error_text(error: RequestError) -> str:
     """Return the text of a JSON-RPC error: its message and the details in its data."""
     data = as_object(error.data)
     details = [data.get(name) for name in ("details", "message", "errorName")]

@@ -164,8 +164,8 @@ class ConversationLines:
             return
 
         status, path = max(found, key=lambda each: each[0].st_size)
-        look = (path, status.st_size, status.st_mtime_ns)
-        if look == self._seen:
+        version = (path, status.st_size, status.st_mtime_ns)
+        if version == self._seen:
             return
 
         draft = self._file(session).with_suffix(".tmp")
@@ -173,7 +173,7 @@ class ConversationLines:
         draft.write_bytes(content[: content.rfind(b"\n") + 1])
         sync_file(draft)
         draft.replace(self._file(session))
-        self._seen = look
+        self._seen = version
 
     def forget(self, session: str) -> None:
         self._file(session).unlink(missing_ok=True)

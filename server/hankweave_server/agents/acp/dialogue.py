@@ -298,9 +298,9 @@ class Dialogue:
         """Wait until a loaded session is replayed; some agents continue after their answer."""
         with anyio.move_on_after(_LONGEST_REPLAY):
             while True:
-                heard = self._story.heard_so_far
+                count = self._story.update_count
                 await anyio.sleep(_QUIET)
-                if self._story.heard_so_far == heard:
+                if self._story.update_count == count:
                     return
 
     async def _set_mode(self, offer: Message) -> str | None:

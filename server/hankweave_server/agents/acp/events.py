@@ -49,35 +49,37 @@ _PREVIEW = 2_000
 class AcpTranslator:
     """The translation of one session."""
 
-    def __init__(self, say: Callable[[Message], None], before_telling: Callable[[], None]) -> None:
-        """Start; `before_telling` is called before lines that may trigger a checkpoint."""
-        self._say = say
-        self._before_telling = before_telling
+    def __init__(
+        self, emit: Callable[[Message], None], before_safe_point: Callable[[], None]
+    ) -> None:
+        """Start; `before_safe_point` is called before lines that may trigger a checkpoint."""
+        self._emit = emit
+        self._before_safe_point = before_safe_point
         self._kind = ""
         self._message_id = ""
         self._pieces: list[str] = []
         self._length = 0
         self._messages = 0
         self._calls: dict[str, Message] = {}
-        self._told: set[str] = set()
+        self._emitted: set[str] = set()
         self._returned: dict[str, None] = {}
         self.model = ""
-        self.last_words = ""
+        self.last_text = ""
         self.has_answered = False
         """True once there was a text or a tool call; thinking alone is not an answer."""
         self.cost: float | None = None
         """The cost of the whole session in US dollars, as the agent last reported it."""
         self.is_replay = False
         """True while a loaded session is replayed; then only costs are read."""
-        self.heard_so_far = 0
+        self.update_count = 0
         """Number of updates."""
 
     @property
     def messages(self) -> int:
         return self._messages
 
-    def heard(self, update: Mapping[str, Any]) -> None:
-        self.heard_so_far += 1
+    def receive(self, update: Mapping[str, Any]) -> None:
+        self.update_count += 1
         kind = as_text(update.get("sessionUpdate"))
         if kind == "usage_update":
             self._note_cost(update.get("cost"))
@@ -96,30 +98,30 @@ class AcpTranslator:
 
     def end_message(self) -> None:
         """Print the pieces received so far as one message."""
-        words = well_formed("".join(self._pieces))
+        text = well_formed("".join(self._pieces))
         self._pieces.clear()
         self._length = 0
-        if not words.strip():
+        if not text.strip():
             return
 
         if self._kind == "text":
-            self.last_words = cut(words)
-            self._before_telling()
+            self.last_text = cut(text)
+            self._before_safe_point()
 
-        self._message({"type": self._kind, self._kind: words})
+        self._message({"type": self._kind, self._kind: text})
 
     def end(self) -> None:
         """Print what has not been printed yet, at the end of the session."""
         self.end_message()
-        for call_id in [each for each in self._calls if each not in self._told]:
-            self._tell(call_id)
+        for call_id in [each for each in self._calls if each not in self._emitted]:
+            self._emit_call(call_id)
 
     def question(self, request_id: str, asked: Mapping[str, Any]) -> Message:
         """Return the permission request for a tool call; prints the call first if necessary."""
         self.end_message()
         update = as_object(asked.get("toolCall"))
         call_id = self._remember(update)
-        self._tell(call_id)
+        self._emit_call(call_id)
         call = self._calls[call_id]
         shown = {
             name: value if name in DECIDING else _previewed(value)
@@ -130,13 +132,13 @@ class AcpTranslator:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def _take(self, kind: str, message_id: str, words: str) -> None:
+    def _take(self, kind: str, message_id: str, text: str) -> None:
         if (kind, message_id) != (self._kind, self._message_id):
             self.end_message()
 
         self._kind, self._message_id = kind, message_id
-        for start in range(0, len(words), LONGEST_TEXT):
-            piece = words[start : start + LONGEST_TEXT]
+        for start in range(0, len(text), LONGEST_TEXT):
+            piece = text[start : start + LONGEST_TEXT]
             if self._length + len(piece) > LONGEST_TEXT:
                 self.end_message()
 
@@ -152,7 +154,7 @@ class AcpTranslator:
             "model": self.model,
             "content": [block],
         }
-        self._say({"type": "assistant", "message": message})
+        self._emit({"type": "assistant", "message": message})
 
     # --- tools ---------------------------------------------------------------------------------
 
@@ -170,10 +172,10 @@ class AcpTranslator:
         if is_new and status not in ("in_progress", "completed", "failed"):
             # The input comes later, and an agent that does not ask may start the call before that.
             announced = {"type": "system", "subtype": "tool_announced", "tool_use_id": call_id}
-            self._say({**announced, "name": _name_of(call)})
+            self._emit({**announced, "name": _name_of(call)})
 
         if status in ("in_progress", "completed", "failed"):
-            self._tell(call_id)
+            self._emit_call(call_id)
 
         if status in ("completed", "failed"):
             self._return(call_id)
@@ -184,23 +186,23 @@ class AcpTranslator:
         news = {name: value for name, value in update.items() if value not in (None, [], {})}
         self._calls[call_id] = self._calls.get(call_id, {}) | news
         if len(self._calls) > _CALLS_REMEMBERED:
-            self._told.discard(_drop_oldest(self._calls))
+            self._emitted.discard(_drop_oldest(self._calls))
 
         return call_id
 
-    def _tell(self, call_id: str) -> None:
+    def _emit_call(self, call_id: str) -> None:
         """Print a call once, when it is asked for or begins; its input is complete then."""
-        if call_id in self._told:
+        if call_id in self._emitted:
             return
 
-        self._told.add(call_id)
+        self._emitted.add(call_id)
         call = self._calls[call_id]
         block = {"type": "tool_use", "id": call_id, "name": _name_of(call)}
         self._message(block | {"input": _input_of(call)})
 
     def _return(self, call_id: str) -> None:
         call = self._calls.pop(call_id)
-        self._told.discard(call_id)
+        self._emitted.discard(call_id)
         self._returned[call_id] = None
         if len(self._returned) > _CALLS_REMEMBERED:
             _drop_oldest(self._returned)
@@ -210,8 +212,8 @@ class AcpTranslator:
         if call.get("status") == "failed":
             block["is_error"] = True
 
-        self._before_telling()
-        self._say({"type": "user", "message": {"role": "user", "content": [block]}})
+        self._before_safe_point()
+        self._emit({"type": "user", "message": {"role": "user", "content": [block]}})
 
     def _note_cost(self, cost: object) -> None:
         match cost:

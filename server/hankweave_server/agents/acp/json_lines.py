@@ -40,7 +40,7 @@ _ENDED = frozenset({"completed", "failed"})
 class BridgeOutput(Protocol):
     """The output of the bridge."""
 
-    def say(self, line: Mapping[str, Any]) -> None:
+    def emit(self, line: Mapping[str, Any]) -> None:
         """Print one line of stream-json."""
 
     def note(self, text: str) -> None:
@@ -50,7 +50,7 @@ class BridgeOutput(Protocol):
 class StandardVoice:
     """Output to stdout and stderr; blocks while the reader is slow."""
 
-    def say(self, line: Mapping[str, Any]) -> None:
+    def emit(self, line: Mapping[str, Any]) -> None:
         write_all(1, encoded(line))
 
     def note(self, text: str) -> None:
@@ -151,11 +151,11 @@ class RawLog:
     look idle.
     """
 
-    def __init__(self, say: Callable[[Message], None], clock: Callable[[], float]) -> None:
-        self._say = say
+    def __init__(self, emit: Callable[[Message], None], clock: Callable[[], float]) -> None:
+        self._emit = emit
         self._clock = clock
         self._pieces = 0
-        self._told_at = clock()
+        self._reported_at = clock()
 
     def keep(self, direction: str, message: Message, size: int) -> None:
         if _is_piece(message):
@@ -164,16 +164,16 @@ class RawLog:
 
         line: Message = {"type": "acp", "direction": direction}
         if size > LONGEST_RAW:
-            self._say(line | {"method": message.get("method"), "bytes": size})
+            self._emit(line | {"method": message.get("method"), "bytes": size})
         else:
-            self._say(line | {"message": _without_secrets(message)})
+            self._emit(line | {"message": _without_secrets(message)})
 
     def _count(self) -> None:
         self._pieces += 1
         now = self._clock()
-        if now - self._told_at >= _BETWEEN_COUNTS:
-            self._say({"type": "acp", "direction": "in", "pieces": self._pieces})
-            self._pieces, self._told_at = 0, now
+        if now - self._reported_at >= _BETWEEN_COUNTS:
+            self._emit({"type": "acp", "direction": "in", "pieces": self._pieces})
+            self._pieces, self._reported_at = 0, now
 
 
 _BETWEEN_COUNTS = 10.0

@@ -62,7 +62,7 @@ def persons_home(environment: Mapping[str, str]) -> Path:
 
 
 def has_login(home: Path) -> bool:
-    """Return whether the home has a login; only Codex can tell if it is still valid.
+    """Return whether the home has a login; only Codex knows whether it is still valid.
 
     False for a home that cannot be read.
     """
@@ -263,7 +263,7 @@ def _prompt(task: AgentTask, resumed: Rollout | None) -> str:
     A resumed thread keeps the developer instructions that it began with.
     """
     system_prompt = task.system_prompt
-    if resumed is None or system_prompt is None or resumed.has_told(system_prompt):
+    if resumed is None or system_prompt is None or resumed.contains(system_prompt):
         return task.message
 
     return f"{system_prompt}\n\n{task.message}"

@@ -158,8 +158,8 @@ def _tool_of(item: Object) -> tuple[str, dict[str, object]] | None:
         case "web_search":
             return "WebSearch", {"query": as_text(item.get("query"))}
         case "collab_tool_call":
-            told = {name: as_text(item.get(name)) for name in ("tool", "prompt")}
-            return "Task", dict(told)
+            fields = {name: as_text(item.get(name)) for name in ("tool", "prompt")}
+            return "Task", dict(fields)
         case _:
             return None
 
@@ -288,7 +288,7 @@ class Rollout:
 
         return tuple(filter(None, map(self._take_in, news.split(b"\n"))))
 
-    def has_told(self, text: str) -> bool:
+    def contains(self, text: str) -> bool:
         """Return whether the thread contains a text verbatim."""
         written = msgspec.json.encode(text)[1:-1]
         try:

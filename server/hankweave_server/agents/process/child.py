@@ -45,7 +45,7 @@ from hankweave_server.confinement.probe import prepared
 
 _ORDER_DEADLINE = 5.0  # Seconds; a keeper that the agent has stopped or killed answers nothing.
 _LONGEST_REPORT = 8192
-_BETWEEN_LOOKS = 1.0  # Seconds between two checks that the keeper is not stopped.
+_CHECK_INTERVAL = 1.0  # Seconds between two checks that the keeper is not stopped.
 _MOST_STOPS = 3
 """Number of times a stopped keeper is continued; an agent that stops it again is ended."""
 
@@ -180,7 +180,7 @@ class AgentProcess:
         for _ in range(_MOST_STOPS):
             await self._keeper_stopped()
             try:
-                # Before it goes on: it may then end the session that is told.
+                # Before it goes on: it may then end the session that gets the report.
                 if report is not None:
                     await report(KEEPER_STOPPED)
             finally:
@@ -193,7 +193,7 @@ class AgentProcess:
 
     async def _keeper_stopped(self) -> None:
         while True:
-            await anyio.sleep(_BETWEEN_LOOKS)
+            await anyio.sleep(_CHECK_INTERVAL)
             facts = process_table.read(self._keeper.pid)
             if facts is not None and facts.state == "T":
                 return

@@ -24,7 +24,7 @@ The solution. Each agent gets a parent of its own, this program, and four mechan
 Signals are sent by the keeper, not by the server. Only a parent knows that a pid is valid, because
 the kernel does not reuse it before the parent has waited for it. They go to process groups, because
 that is atomic: no process can fork out of a group while the group is signalled. Groups that appear
-after a look at the tree are found by the next one. `_end_tree` therefore repeats "look, SIGKILL,
+after a scan of the tree are found by the next one. `_end_tree` therefore repeats "scan, SIGKILL,
 reap" until wait(2) finds no child. The keeper never signals its own group; the agent cannot join
 that one, because it is in another session.
 
@@ -79,10 +79,10 @@ INTERRUPT, TERMINATE, PAUSE, RESUME = b"I", b"T", b"P", b"R"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _OOM_SCORE = b"500"  # Of 1000: the agent goes before the daemon when memory runs out.
-_FIRST_LOOK = 0.05
-_LONGEST_BETWEEN_LOOKS = 1.0
+_FIRST_POLL = 0.05
+_LONGEST_POLL = 1.0
 _PAUSE_DEADLINE = 2.0
-_BETWEEN_PAUSE_LOOKS = 0.005
+_PAUSE_POLL = 0.005
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -134,10 +134,10 @@ class Keeper:
         self._agent, error = _start(command, self._group, self._confinement)
         if error:
             self._remove_group()
-            self._tell(error)
+            self._send(error)
             return
 
-        self._tell(f"started {self._agent}")
+        self._send(f"started {self._agent}")
         _release_standard_streams()
         self._tree()  # Loads modules for which the agent does not have to wait.
         while self._agent is not None and self._follow_order():
@@ -147,7 +147,7 @@ class Keeper:
         self._end_tree()
         self._remove_group()
         self._leave_times()
-        self._tell("empty")
+        self._send("empty")
 
     def _leave_times(self) -> None:
         """Leave when the server was gone, and by the file's time when the tree was.
@@ -181,7 +181,7 @@ class Keeper:
 
         for order in orders:
             self._carry_out(bytes([order]))
-            self._tell("done")
+            self._send("done")
 
         return orders != b""
 
@@ -198,7 +198,7 @@ class Keeper:
                 self._signal(self._groups(), signal.SIGCONT)
 
     def _pause(self) -> None:
-        """Send SIGSTOP to group after group until a look finds no running process.
+        """Send SIGSTOP to group after group until a scan finds no running process.
 
         Give up after 2 seconds: a process that hangs in the kernel stops as soon as it leaves it.
         """
@@ -209,15 +209,15 @@ class Keeper:
                 return
 
             self._signal(moving, signal.SIGSTOP)
-            _wait_for(seconds=_BETWEEN_PAUSE_LOOKS)
+            _wait_for(seconds=_PAUSE_POLL)
 
     def _end_tree(self) -> None:
-        pause = _FIRST_LOOK
+        pause = _FIRST_POLL
         while self._reap():
             self._signal(self._groups(), signal.SIGKILL)
             _wait_for(self._alarm, seconds=pause)
             _drain(self._alarm)
-            pause = min(2 * pause, _LONGEST_BETWEEN_LOOKS)
+            pause = min(2 * pause, _LONGEST_POLL)
 
     def _reap(self) -> bool:
         """Wait for every dead child; False if there is no child left, dead or alive."""
@@ -229,7 +229,7 @@ class Keeper:
 
                 if pid == self._agent:
                     self._agent = None
-                    self._tell(_ending(status))
+                    self._send(_ending(status))
 
         return False
 
@@ -248,7 +248,7 @@ class Keeper:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
 
-    def _tell(self, report: str) -> None:
+    def _send(self, report: str) -> None:
         # The server may be gone; the tree still has to be ended.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._report, report.encode() + b"\n")

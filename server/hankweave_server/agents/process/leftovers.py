@@ -31,7 +31,7 @@ from hankweave_server.agents.process.process_table import ProcessFacts, ProcessT
 KILL_DEADLINE = 5.0
 """Seconds; a process that survives SIGKILL for longer hangs in the kernel."""
 
-_BETWEEN_LOOKS = 0.5
+_POLL_INTERVAL = 0.5
 
 ENDED = ".ended"
 """The ending of files that keepers leave; see `last_moments`."""
@@ -157,7 +157,7 @@ def kill_members(record: AgentRecord) -> list[KilledLeftover]:
         if not _holds_us(record):
             process_table.kill(record.group_folder)
 
-        _kill_and_wait(members, min(_BETWEEN_LOOKS, deadline - time.monotonic()))
+        _kill_and_wait(members, min(_POLL_INTERVAL, deadline - time.monotonic()))
         if time.monotonic() >= deadline:
             break
 
