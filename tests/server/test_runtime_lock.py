@@ -442,7 +442,7 @@ def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layou
     """T-L11: after 75 s of local monotonic time without a change the lock is stale."""
     clock, told = MovedClock(), list[str]()
     write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
-    lock = acquire(layout, clock, wait=clock.wait, tell=told.append)
+    lock = acquire(layout, clock, wait=clock.wait, report=told.append)
     assert clock.seconds == 75
     assert lock.previous is not None
     assert lock.previous.run_id == RUN
@@ -787,7 +787,7 @@ async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
 
 async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two beats the lock is only read: runtime.lock is unchanged."""
-    monkeypatch.setattr("hankweave_server.runtime_lock.held._LOOK_INTERVAL", BEAT)
+    monkeypatch.setattr("hankweave_server.runtime_lock.held._CHECK_INTERVAL", BEAT)
     lock = acquire(layout, SystemClock())
     before, looks = snapshot(layout.state_directory), threading.Semaphore(0)
     find_loss = lock._find_loss

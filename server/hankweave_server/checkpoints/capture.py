@@ -290,7 +290,7 @@ class Recording:
         staging = self._repo.staging()
         try:
             meter.begin("scanning", "files")
-            pending = self._look(request, parent)
+            pending = self._find_pending(request, parent)
             before = request.open_files()
             pending += self._besides(pending, request, before)
             meter.begin("reading", "files", len(pending))
@@ -395,7 +395,7 @@ class Recording:
     def _tail_of(self, request: CheckpointRequest) -> Tail | None:
         return None if request.journal_tail is None else Tail(self.journal, *request.journal_tail)
 
-    def _look(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
+    def _find_pending(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
         if request.before is not None:
             return self._memory.refresh_after(request.before, parent, request.patterns)
 
@@ -635,7 +635,7 @@ class PendingChanges:
             self._reported, self._basis = reported, basis
             raise
 
-    def look(
+    def detect(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[TrackedFile]
     ) -> Iterator[WorkTreeChange]:
         """Yield what changed since the last checkpoint and was not yielded before.
@@ -660,7 +660,7 @@ class PendingChanges:
     def of_capture(
         self, last: bytes | None, patterns: tuple[str, ...], capture: Capture
     ) -> Iterator[WorkTreeChange]:
-        """Do the same as `look`, for what was captured a moment ago."""
+        """Do the same as `detect`, for what was captured a moment ago."""
         files = self._memory.table.files
         for path, before in self._suspects(last, patterns, capture.paths):
             if path in capture.refused:

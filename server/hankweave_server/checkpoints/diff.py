@@ -56,13 +56,13 @@ from hankweave_server.git.trees import (
 from hankweave_server.worktree.names import is_within, shown
 from hankweave_server.worktree.stat_index import StatIndex
 
-_LOOKED_AT = 8000
+_BINARY_PREFIX = 8000
 """Bytes in which git looks for the NUL that makes content binary."""
 
 
 def line_counts(old: bytes, new: bytes) -> tuple[int, int] | None:
     """Return how many lines were added and removed; None if the lines must be compared."""
-    if b"\0" in old[:_LOOKED_AT] or b"\0" in new[:_LOOKED_AT]:
+    if b"\0" in old[:_BINARY_PREFIX] or b"\0" in new[:_BINARY_PREFIX]:
         return None
 
     _, removed, added = without_common_lines(old, new)

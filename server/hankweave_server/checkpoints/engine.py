@@ -160,7 +160,7 @@ class CheckpointEngine:
         """Open the shadow repository, creating or repairing it first.
 
         Files of more than `size_limit` bytes are skipped. With `watches`, scans after the first
-        look only where something happened (see `worktree.watch`). Only the holder of the runtime
+        compare only what may have changed (see `worktree.watch`). Only the holder of the runtime
         lock may call this. Raises ShadowRepositoryError when the repository cannot be used.
         """
         refuse_links(layout)
@@ -367,7 +367,7 @@ class CheckpointEngine:
             return ()  # Changes since a lost commit cannot be determined.
 
         tree = None if head is None else self._tree_of(head)
-        return tuple(self._pending_changes.look(tree, patterns, pending))
+        return tuple(self._pending_changes.detect(tree, patterns, pending))
 
     def fingerprint(self, patterns: Iterable[str]) -> Fingerprint | Incomparable:
         """Return what identifies the tracked files as they are now; store nothing."""

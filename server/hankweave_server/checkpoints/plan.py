@@ -249,7 +249,7 @@ class Planning:
 
     def _consider_wanted(self, path: bytes, entry: Entry) -> None:
         draft = self._draft
-        match self._look(path):
+        match self._observe(path):
             case CapturedFile(digest=digest, git_mode=git_mode, permissions=permissions):
                 if (digest, git_mode) != (entry.digest, entry.mode):
                     self._write(draft.updated, path, entry)
@@ -274,7 +274,7 @@ class Planning:
         self._draft.bytes_to_write += described.size
         self._draft.blobs.add(entry.digest)
 
-    def _look(self, path: bytes) -> Observation:
+    def _observe(self, path: bytes) -> Observation:
         """Observe a path; mark it as unsaved if no checkpoint has it in this state.
 
         HEAD may have it, or the checkpoint in which it was last captured: that is another one
@@ -298,7 +298,7 @@ class Planning:
             if folder in self._clear_above:
                 continue
 
-            match self._look(folder):
+            match self._observe(folder):
                 case CapturedFile(digest=_) as found:
                     self._draft.removed[folder] = _described(folder, found)
                     self._clear_above.add(folder)
@@ -336,7 +336,7 @@ class Planning:
                     waiting.append(inner)
                     continue
 
-                found = self._look(inner)
+                found = self._observe(inner)
                 if not isinstance(found, CapturedFile):
                     self._draft.kept[path] = "in-the-way"
                     return False
@@ -393,7 +393,7 @@ class Planning:
 
     def _consider_removal(self, path: bytes) -> None:
         protection = self._databases.protects(path)
-        match self._look(path):
+        match self._observe(path):
             case CapturedFile(digest=_) as found:
                 if protection is None:
                     self._draft.removed[path] = _described(path, found)

@@ -50,7 +50,7 @@ STEP_BYTES = 1 << 20
 
 STEP_OBJECTS = 160
 SMALL_PACK = 4 << 20
-LOOK_UP_EVERY = 64
+STOP_CHECK_EVERY = 64
 """Number of objects read between two checks whether to stop."""
 
 
@@ -95,7 +95,7 @@ class Sweeping:
                 continue
 
             found.add(digest)
-            if len(found) % LOOK_UP_EVERY == 0:
+            if len(found) % STOP_CHECK_EVERY == 0:
                 self._stop_if_asked()
 
             try:

@@ -108,11 +108,11 @@ def record_made(request: CheckpointRequest, made: CheckpointMade) -> CheckpointR
     )
 
 
-def _conversation(told: CheckpointRequest | CommitFacts) -> Conversation | None:
-    if not told.session_id:
+def _conversation(facts: CheckpointRequest | CommitFacts) -> Conversation | None:
+    if not facts.session_id:
         return None
 
-    return Conversation(session_id=told.session_id, message_id=told.message_id)
+    return Conversation(session_id=facts.session_id, message_id=facts.message_id)
 
 
 def _listed(skipped: Iterable[Skipped]) -> tuple[SkippedFile, ...]:

@@ -48,7 +48,7 @@ class Remembered:
     entry: Entry
 
 
-def look_at(path: Path) -> Signature | None:
+def signature_at(path: Path) -> Signature | None:
     try:
         return signature_of(path.lstat())
     except OSError:
@@ -184,13 +184,17 @@ class SessionSnapshots:
 
     def _save(self, places: Mapping[str, Path], beyond: int) -> int:
         standing = self._standing or self._newest()
-        looks = {name: look for name, path in places.items() if (look := look_at(path)) is not None}
-        if looks == {name: kept.signature for name, kept in self._kept.items()}:
+        signatures = {
+            name: signature
+            for name, path in places.items()
+            if (signature := signature_at(path)) is not None
+        }
+        if signatures == {name: kept.signature for name, kept in self._kept.items()}:
             return standing.number
 
         staging = self._repo.staging()
         try:
-            kept = self._read(places, looks, staging.add)
+            kept = self._read(places, signatures, staging.add)
             files = encoded({_in_tree(name): file.entry for name, file in kept.items()})
             if digest_of("tree", files) != standing.files:
                 number = max(standing.number, beyond) + 1
@@ -256,13 +260,15 @@ class SessionSnapshots:
     # --- saving --------------------------------------------------------------------------------
 
     def _read(
-        self, places: Mapping[str, Path], looks: Mapping[str, Signature], add: Add
+        self, places: Mapping[str, Path], signatures: Mapping[str, Signature], add: Add
     ) -> dict[str, Remembered]:
         """Read what changed; the rest is stored already."""
         found: dict[str, Remembered] = {}
-        for name, look in looks.items():
+        for name, signature in signatures.items():
             known = self._kept.get(name)
-            file = known if known and known.signature == look else remembered(places[name], add)
+            file = (
+                known if known and known.signature == signature else remembered(places[name], add)
+            )
             if file is not None:
                 found[name] = file
 

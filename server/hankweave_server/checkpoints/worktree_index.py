@@ -307,10 +307,10 @@ class WorkTreeMemory:
 
     def unconfirmed(self, pending: list[TrackedFile]) -> list[TrackedFile]:
         """Return those of the files that must be read even after `confirm`."""
-        return self.with_held(self.scan.look_again(file.path for file in pending))
+        return self.with_held(self.scan.recheck(file.path for file in pending))
 
     def settle_racy(self, at_most: int) -> int:
-        """Read some files that were written a moment ago; return how many need no further look."""
+        """Read some files that were written a moment ago; return how many need no further check."""
 
         def read(file: TrackedFile) -> Signature | None:
             seen = self.observer.read(file.path)
@@ -362,7 +362,7 @@ class WorkTreeMemory:
         ):
             return self.refresh(parent, patterns, plan.touched)
 
-        changed = self.scan.look_again(plan.touched)
+        changed = self.scan.recheck(plan.touched)
         known = {file.slot for file in changed}
         before = [file for file in planned.pending if self.table.holds(file)]
         return changed + [file for file in before if file.slot not in known]

@@ -161,7 +161,7 @@ class Checkout(ABC):
         finally:
             self._placing.clear()
 
-        self._tell_of_names()
+        self._report_names()
         self._settle_folders()
         self._descent.let_go()
 
@@ -365,7 +365,7 @@ class Checkout(ABC):
         if lost := give(descriptor, attributes, permissions):
             self._lose(path, lost)
 
-    def _tell_of_names(self) -> None:
+    def _report_names(self) -> None:
         """Report the files some of whose names still lead to what was replaced."""
         for inode, (path, names) in self._names.items():
             if self._displaced_names[inode] < names:

@@ -42,8 +42,8 @@ _KEY = (
 _BY_PATTERN: Mapping[str | None, tuple[str, str | None]] = {
     FILLED: (_EMPTY, None),
     **{
-        get_args(name)[1].pattern: told
-        for name, told in ((CodonName, _ID), (VariableName, _VARIABLE), (KeyName, _KEY))
+        get_args(name)[1].pattern: messages
+        for name, messages in ((CodonName, _ID), (VariableName, _VARIABLE), (KeyName, _KEY))
     },
 }
 """For each pattern of a text: a message, and a hint on how to write it."""

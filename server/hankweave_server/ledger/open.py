@@ -127,7 +127,7 @@ def open_ledger(
     if cut is not None:
         repair = JournalRepaired(quarantine=cut.quarantine.name, bytes=cut.bytes)
 
-    return OpenedLedger(journal, store, state, repair, _told(found), digest)
+    return OpenedLedger(journal, store, state, repair, _recovery_event(found), digest)
 
 
 def _opened(
@@ -180,7 +180,7 @@ def _taken_over(
         errors=(*found.errors, *_losses(importing, kept)),
         is_past=True,
     )
-    return OpenedLedger(journal, store, state, None, _told(found), digest)
+    return OpenedLedger(journal, store, state, None, _recovery_event(found), digest)
 
 
 def write_imported(
@@ -372,7 +372,7 @@ def _found_journal(path: Path, past: State, clock: Clock, new_id: NewId) -> Stat
     return state
 
 
-def _told(found: _Found) -> StateRecovered | None:
+def _recovery_event(found: _Found) -> StateRecovered | None:
     """Return how the state was recovered; None if it was simply read, or is new."""
     is_plain = found.source in ("primary", "fresh") and not found.errors and not found.kept
     if is_plain and not found.is_past:

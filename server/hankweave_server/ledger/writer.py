@@ -25,13 +25,13 @@ the state as published, for display. An event passes through five steps:
   valid history.
 - Flush. One `fdatasync` makes all of them durable, however many callers wait for it. While it runs,
   the next batches collect in the queue: the busier the disk, the more events share a flush.
-- Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
+- Publish (`_publish`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice. A subscriber that
   raises keeps no event from the others.
-- Save. `state.json` follows the journal, never ahead of it. Clients read it when they hear that a
-  codon or a run has begun or ended, so the file shows these events when they are published
-  (`needs_save`). Nobody waits until it is durable: that is done `SAVE_SECONDS` later, which is
+- Save. `state.json` follows the journal, never ahead of it. Clients read it when an event reports
+  that a codon or a run has begun or ended, so the file shows these events when they are published
+  (`needs_save`). No caller waits until it is durable: that is done `SAVE_SECONDS` later, which is
   after the reply to a command; costs and similar counters, which come with every message, are
   saved after `SETTLE_SECONDS`. While transitions follow each other, the file is only shown, because
   its flushes would hold up the journal of the next command. The file can be rebuilt, and a start
@@ -61,7 +61,7 @@ What can go wrong:
 - The server ends. `aclose` takes no more entries, writes the queue, saves the state and closes the
   journal. If the disk is full at that moment, the cancellation ends the wait with `OutOfTime`.
 
-Read `record`, `_decide`, `run`, `_write`, `_write_down` and `_tell`, in this order. `batch.py`
+Read `record`, `_decide`, `run`, `_write`, `_write_down` and `_publish`, in this order. `batch.py`
 composes events, `journal.py` and `state_file.py` write the two files, and `open.py` brings them to
 agree at a start.
 """
@@ -248,7 +248,7 @@ class Ledger:
         self.replica: Replica | None = None
         self.durable = opened.state.last_event_seq, opened.journal.size
         """The seq of the last durable event and the size of the journal; for any thread."""
-        self._told_bytes = opened.journal.size
+        self._published_bytes = opened.journal.size
         """Size of the journal at the end of the last published event."""
         self._listeners: list[Listener] = []
         self._saved = opened.state
@@ -366,7 +366,7 @@ class Ledger:
         self._require_working()
         batches = (*self._in_hand, *self._pending)
         lines = [each.line + b"\n" for batch in batches for each in batch.published]
-        return Decided(self.state.last_event_seq, self._told_bytes, b"".join(lines))
+        return Decided(self.state.last_event_seq, self._published_bytes, b"".join(lines))
 
     async def settle(self) -> None:
         """Wait until the queue is short enough; raise LedgerFailed."""
@@ -388,8 +388,8 @@ class Ledger:
         """
         self._require_working()
         if self.state.last_event_seq > self.last_seq:
-            told = functools.partial(self._wait_for, self._queue(_Batch((), self.state)))
-            await (told() if insists else self.space.while_roomy(told))
+            wait = functools.partial(self._wait_for, self._queue(_Batch((), self.state)))
+            await (wait() if insists else self.space.while_roomy(wait))
 
         return self.last_seq
 
@@ -553,7 +553,7 @@ class Ledger:
         self._pay_for(work.saved_bytes)
         self._save_due = None if is_due else self._save_due
         self._set_save_due(state, any(each.asks_for_save for each in batches))
-        self._tell(batches)
+        self._publish(batches)
 
     def _taken(self) -> list[_Batch]:
         """Take whole batches from the queue, about EVENTS_AT_ONCE events at most.
@@ -623,9 +623,9 @@ class Ledger:
         fields = (name for name in state.__struct_fields__ if name != "last_event_seq")
         return any(getattr(state, name) is not getattr(self._saved, name) for name in fields)
 
-    def _tell(self, batches: list[_Batch]) -> None:
+    def _publish(self, batches: list[_Batch]) -> None:
         """Wake waiting callers and call the subscribers, without an await in between."""
-        self._in_hand, self._told_bytes = [], self._journal.size
+        self._in_hand, self._published_bytes = [], self._journal.size
         for batch in batches:
             batch.is_written = True
             batch.end()
@@ -684,7 +684,7 @@ class Ledger:
         if self._faults:
             raise self._faults[0]
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- publishing -------------------------------------------------------------------------------
 
     @contextmanager
     def subscribe(self, listener: Listener) -> Iterator[None]:

@@ -186,7 +186,7 @@ def named_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _secret(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environment.items():
-        if _is_named(name, value) or (name.startswith(_GIVEN) and looks_random(value)):
+        if _is_named(name, value) or (name.startswith(_GIVEN) and is_key_like(value)):
             yield name, value
 
 
@@ -205,7 +205,7 @@ def _is_place(value: str) -> bool:
     return _LOCATION.fullmatch(value) is not None or (url is not None and url["user"] is None)
 
 
-def looks_random(value: str) -> bool:
+def is_key_like(value: str) -> bool:
     """Return whether a value looks like a key: long, of one piece, and not made of words.
 
     Words, versions, regions, models and dates are not: their parts are letters alone, or digits

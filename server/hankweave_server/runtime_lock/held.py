@@ -56,7 +56,7 @@ from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost, describe
 log = logger(__name__)
 
 FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program, and half a one to spare.
-_BETWEEN_LOOKS = timedelta(seconds=1)
+_POLL_INTERVAL = timedelta(seconds=1)
 _BETWEEN_NOTICES = timedelta(seconds=5)
 _START_SLACK = timedelta(seconds=2)  # The kernel's boot time, to which ticks are added, is rounded.
 
@@ -125,7 +125,7 @@ class HeartbeatWatch:
     path: Path
     clock: Clock
     wait: Callable[[float], None]
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     """Called with the owner that the start waits for, and every few seconds with the time left."""
     still: RuntimeLock | None = None
 
@@ -135,14 +135,16 @@ class HeartbeatWatch:
 
         span = self._span_for(record)
         end = self.clock.monotonic() + span
-        self.tell(_announcement(record, span))
+        self.report(_announcement(record, span))
         due = span - _BETWEEN_NOTICES.total_seconds()
         while (left := end - self.clock.monotonic()) > 0:
             if left <= due:
                 due -= _BETWEEN_NOTICES.total_seconds()
-                self.tell(f"Waiting for the heartbeat of process {record.pid}: {left:.0f} s left.")
+                self.report(
+                    f"Waiting for the heartbeat of process {record.pid}: {left:.0f} s left."
+                )
 
-            self.wait(_BETWEEN_LOOKS.total_seconds())
+            self.wait(_POLL_INTERVAL.total_seconds())
             if read_record(self.path) not in (record, None):
                 return True
 
@@ -152,7 +154,7 @@ class HeartbeatWatch:
     def _span_for(self, record: RuntimeLock) -> float:
         """Return the seconds after which a heartbeat that has not moved is stale."""
         age = heartbeat_age(record, self.clock.now()) or timedelta(0)
-        return min(FOREIGN_WATCH, max(_BETWEEN_LOOKS, STALE_AFTER - age)).total_seconds()
+        return min(FOREIGN_WATCH, max(_POLL_INTERVAL, STALE_AFTER - age)).total_seconds()
 
 
 def _announcement(record: RuntimeLock, span: float) -> str:
@@ -163,7 +165,7 @@ def _announcement(record: RuntimeLock, span: float) -> str:
     )
 
 
-_LOOK_INTERVAL = timedelta(seconds=1)
+_CHECK_INTERVAL = timedelta(seconds=1)
 """Between two checks that the directory is still held: a loss must not last a whole heartbeat."""
 
 _ABANDON_PATIENCE = 0.1  # Seconds.
@@ -186,18 +188,18 @@ def acquire(
     run_id: RunId | None = None,
     *,
     wait: Callable[[float], None] = time.sleep,
-    tell: Callable[[str], None] = _on_stderr,
+    report: Callable[[str], None] = _on_stderr,
 ) -> HeldLock:
     """Take the execution directory, or raise LockHeld and leave it unchanged.
 
-    Raises Stop if it cannot be told which process holds it.
+    Raises Stop if it cannot be determined which process holds it.
 
     It waits in one case only: another program left a lock without a guard, its process cannot be
     found, and its heartbeat is not old yet. Then it watches, up to `FOREIGN_WATCH`, whether the
-    heartbeat moves. `wait` takes seconds; `tell` gets the countdown.
+    heartbeat moves. `wait` takes seconds; `report` gets the countdown.
     """
     try:
-        return _taken(layout, clock, run_id, wait, tell)
+        return _taken(layout, clock, run_id, wait, report)
     except LockHeld as held:
         raise LockHeld(held.owner, held.pid, held.heartbeat_age, layout.root) from None
 
@@ -207,11 +209,11 @@ def _taken(
     clock: Clock,
     run_id: RunId | None,
     wait: Callable[[float], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> HeldLock:
     lock_file.require_own_processes()
     fsutil.make_private_directory(layout.state_directory)
-    watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)
+    watch = HeartbeatWatch(layout.runtime_lock, clock, wait, report)
     if not os.path.lexists(layout.lock_guard):
         # No server of this program was ever here. Another program's server must not find a guard.
         examine(layout.runtime_lock, None, watch, clock)
@@ -365,7 +367,7 @@ class HeldLock:
 
     def _beat_until(self, stopped: threading.Event, interval: timedelta) -> LockLost | None:
         due = time.monotonic() + interval.total_seconds()
-        while not stopped.wait(min(interval, _LOOK_INTERVAL).total_seconds()):
+        while not stopped.wait(min(interval, _CHECK_INTERVAL).total_seconds()):
             is_due = time.monotonic() >= due
             due += interval.total_seconds() if is_due else 0
             with self._gate:
@@ -373,13 +375,13 @@ class HeldLock:
                     return None
 
                 try:
-                    self._look(beats=is_due)
+                    self._check(beats=is_due)
                 except LockLost as loss:
                     return loss
 
         return None
 
-    def _look(self, *, beats: bool) -> None:
+    def _check(self, *, beats: bool) -> None:
         """Verify the lock, and refresh it if `beats`; raise LockLost.
 
         A fault of the disk may pass, and is no reason to end the agents at once. But a server that

@@ -121,7 +121,7 @@ class LockHeld(Stop):
         super().__init__(
             f"A server is already running here: {described(owner, pid)}.",
             ExitCode.LOCK_HELD,
-            hint=f"{_told(heartbeat_age)} `hankweave attach -e {here}` shows it, "
+            hint=f"{_heartbeat_text(heartbeat_age)} `hankweave attach -e {here}` shows it, "
             f"`hankweave stop --server -e {here}` stops it; or use another directory.",
         )
 
@@ -147,7 +147,7 @@ def described(owner: RuntimeLock | None, pid: int | None) -> str:
     return f"pid {owner.pid}, run {owner.run_id or 'none yet'}, since {owner.start_time}"
 
 
-def _told(heartbeat_age: timedelta | None) -> str:
+def _heartbeat_text(heartbeat_age: timedelta | None) -> str:
     if heartbeat_age is None:
         return "Its heartbeat is unknown."
 

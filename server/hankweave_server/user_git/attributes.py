@@ -145,31 +145,31 @@ class GitAttributes:
 
     def conversion(self, path: bytes) -> Conversion | None:
         """Return the conversion of a path; None if only an external program can convert it."""
-        said = self.of(path)
-        encoding = said.get("working-tree-encoding")
-        if isinstance(said.get("filter"), str) or (
+        values = self.of(path)
+        encoding = values.get("working-tree-encoding")
+        if isinstance(values.get("filter"), str) or (
             isinstance(encoding, str) and encoding.lower() not in ("utf-8", "utf8")
         ):
             return None
 
-        return self._line_ends(said)
+        return self._line_ends(values)
 
-    def _line_ends(self, said: dict[str, Value]) -> Conversion:
+    def _line_ends(self, values: dict[str, Value]) -> Conversion:
         """Follow git's convert.c (`convert_attrs`, `output_eol`)."""
-        ident = said.get("ident") is True
-        text = said.get("text")
-        text = said.get("crlf") if text is None else text
-        eol = "lf" if text == "input" else said.get("eol")
-        is_said, has_eol = text in (True, "input", "auto"), eol in ("lf", "crlf")
+        ident = values.get("ident") is True
+        text = values.get("text")
+        text = values.get("crlf") if text is None else text
+        eol = "lf" if text == "input" else values.get("eol")
+        is_set, has_eol = text in (True, "input", "auto"), eol in ("lf", "crlf")
         is_input = (self._settings.text("core.autocrlf") or "").lower() == "input"
         is_automatic = self._settings.flag("core.autocrlf", default=False)
-        if text is False or not (is_said or has_eol or is_input or is_automatic):
+        if text is False or not (is_set or has_eol or is_input or is_automatic):
             return Conversion(has_ident=ident)
 
         is_crlf = is_automatic or (
             not is_input and (self._settings.text("core.eol") or "").lower() == "crlf"
         )
-        is_guessed = text == "auto" or not (is_said or has_eol)
+        is_guessed = text == "auto" or not (is_set or has_eol)
         return Conversion(True, is_guessed, eol == "crlf" if has_eol else is_crlf, ident)
 
     def _in(self, folder: bytes) -> list[_Line]:

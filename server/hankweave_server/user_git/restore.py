@@ -439,8 +439,8 @@ def _restore(
     return restored
 
 
-def _blobs(told: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {bytes.fromhex(path): bytes.fromhex(blob) for path, blob in told.items()}
+def _blobs(digests: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {bytes.fromhex(path): bytes.fromhex(blob) for path, blob in digests.items()}
 
 
 def changes_between(

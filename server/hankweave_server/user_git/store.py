@@ -89,9 +89,9 @@ def secure(
     now = place.tree_with(without_collisions(files, standing))
     changes = changes_between(place, place.folder, now, tree)
     exact = exact_bytes(place, captured, changes)
-    told = {path.hex(): entry.digest.hex() for path, entry in exact.items()}
+    digests = {path.hex(): entry.digest.hex() for path, entry in exact.items()}
     permissions = unusual_permissions(place.descent, captured, changes)
-    return Safety(now, permissions, told, *save(place, captured, why, exact))
+    return Safety(now, permissions, digests, *save(place, captured, why, exact))
 
 
 def save(
@@ -170,7 +170,7 @@ def exact_bytes(
     return found
 
 
-def tell_of(captured: WorkspaceCaptured) -> None:
+def warn_of_omissions(captured: WorkspaceCaptured) -> None:
     """Warn about files that a checkpoint leaves out, so that users do not rely on it."""
     for paths, why in (
         (captured.secrets, "may contain secrets and are not tracked, so they are not committed"),
@@ -184,7 +184,7 @@ def tell_of(captured: WorkspaceCaptured) -> None:
             warnings.warn(f"{_shown(paths)} {why}.", CheckpointWarning, stacklevel=5)
 
 
-def tell_unfinished(left: Mapping[bytes, str], what_was_done: str) -> None:
+def require_finished(left: Mapping[bytes, str], what_was_done: str) -> None:
     """Raise RollbackIncomplete for paths that could not be restored, with why, if there are any."""
     if not left:
         return
@@ -211,7 +211,7 @@ def _shown(paths: Iterable[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def faults_told() -> Iterator[None]:
+def faults_converted() -> Iterator[None]:
     """Convert an OSError to a CheckpointError."""
     try:
         yield
@@ -247,7 +247,7 @@ class WorkspaceGit:
         """
         with self._changing() as place:
             captured = place.capture(store=True)
-            tell_of(captured)
+            warn_of_omissions(captured)
             tree = place.tree_of(captured)
             if tree == (place.head_tree or place.repo.write_tree(b"")):
                 return None
@@ -345,7 +345,7 @@ class WorkspaceGit:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[OpenWorkspace]:
-        with faults_told(), contextlib.ExitStack() as stack:
+        with faults_converted(), contextlib.ExitStack() as stack:
             place = stack.enter_context(opened(self._root))
             if place.notes.has_intent():
                 stack.close()
@@ -356,7 +356,7 @@ class WorkspaceGit:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[OpenWorkspace]:
-        with faults_told(), self._locked(), opened(self._root) as place:
+        with faults_converted(), self._locked(), opened(self._root) as place:
             place.refuse_in_between()
             yield place
 
@@ -379,7 +379,7 @@ class WorkspaceGit:
             if intent is not None:
                 place.refuse_in_between()
                 keep_staged_since(place, intent)
-                tell_unfinished(move(place, intent, None), "The interrupted operation is complete")
+                require_finished(move(place, intent, None), "The interrupted operation is complete")
 
     def _go_to(self, place: OpenWorkspace, target: Commit) -> None:
         wanted = {
@@ -388,7 +388,7 @@ class WorkspaceGit:
             if entry.mode != GITLINK and OURS not in path.split(b"/")
         }
         captured = place.capture(store=True, also=wanted)
-        tell_of(captured)
+        warn_of_omissions(captured)
         name, standing = what(target), captured.standing
         files = {path: e for path, e in wanted.items() if path not in captured.left_alone}
         tree = place.tree_with(without_collisions(files, standing))
@@ -412,7 +412,7 @@ class WorkspaceGit:
         tree = place.repo.commit(record.safety).tree
         wanted = place.files_of(tree)
         captured = place.capture(store=True, also=wanted)
-        tell_of(captured)
+        warn_of_omissions(captured)
         standing = {
             path: entry for path, entry in wanted.items() if is_in_one_of(path, captured.left_alone)
         }
@@ -444,7 +444,7 @@ class WorkspaceGit:
 
     def _move(self, place: OpenWorkspace, captured: WorkspaceCaptured, intent: Intent) -> None:
         begin(place, intent)
-        tell_unfinished(move(place, intent, captured), "The rollback is complete")
+        require_finished(move(place, intent, captured), "The rollback is complete")
 
 
 def intended(place: OpenWorkspace, after: str | None, why: str, index: bytes | None) -> Intent:

@@ -69,7 +69,7 @@ def data_hash(
     resolved = path.resolve(strict=True)
     deadline = monotonic() + time_limit.total_seconds()
     lines: list[bytes] = []
-    for line in _looks(resolved):
+    for line in _lines_of(resolved):
         lines.append(line)
         if monotonic() > deadline:
             lines = [b"timeout", os.fsencode(resolved)]
@@ -147,15 +147,15 @@ def _hash_in(execution: Path) -> str | None:
     return None if meta is None or meta.origin is not None else meta.data_hash
 
 
-def _looks(path: Path) -> Iterator[bytes]:
+def _lines_of(path: Path) -> Iterator[bytes]:
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        yield from _looks_in(os.fsencode(path), b"", _DEPTH)
+        yield from _lines_below(os.fsencode(path), b"", _DEPTH)
     else:
         yield _line(b"f", os.fsencode(path.name), status)
 
 
-def _looks_in(folder: bytes, prefix: bytes, depth: int) -> Iterator[bytes]:
+def _lines_below(folder: bytes, prefix: bytes, depth: int) -> Iterator[bytes]:
     with os.scandir(folder) as entries:
         shown = sorted((e for e in entries if not _is_passed_over(e.name)), key=lambda e: e.name)
 
@@ -166,7 +166,7 @@ def _looks_in(folder: bytes, prefix: bytes, depth: int) -> Iterator[bytes]:
             yield b"d:%b:0:0" % name
             if depth > 1:
                 with contextlib.suppress(PermissionError):
-                    yield from _looks_in(entry.path, name + b"/", depth - 1)
+                    yield from _lines_below(entry.path, name + b"/", depth - 1)
         else:
             with contextlib.suppress(FileNotFoundError):
                 kind = b"l" if entry.is_symlink() else b"f"

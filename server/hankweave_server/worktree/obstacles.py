@@ -2,7 +2,7 @@
 
 A restore replaces and removes files by renaming, which needs rights in the folder and not in the
 file. The kernel refuses it all the same where an attribute (chattr(1)), a mount or the sticky bit
-of the folder protects the file. This is looked at for the paths of a preview, and for those that a
+of the folder protects the file. This is checked for the paths of a preview, and for those that a
 restore was refused: what is not seen here, such as the rules of a security module, is met later.
 """
 
@@ -83,7 +83,7 @@ class Obstacles:
 
         folder = self._folders.get(above)
         if folder is None:
-            folder = self._folders[above] = _looked_at(descriptor)
+            folder = self._folders[above] = _folder_at(descriptor)
 
         status = self._descent.status(path) if above == parent_of(path) else None
         if folder.obstacle is not None or status is None:
@@ -92,7 +92,7 @@ class Obstacles:
         return _of_file(folder, status, _attributes(descriptor, path.rpartition(b"/")[2]))
 
 
-def _looked_at(descriptor: int) -> _Folder:
+def _folder_at(descriptor: int) -> _Folder:
     status, attributes = os.fstat(descriptor), _attributes(descriptor, b".")
     obstacle = None
     if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
@@ -136,7 +136,7 @@ def _may_write(descriptor: int) -> bool:
 
 
 def _attributes(folder: int, name: bytes) -> int:
-    """Return the attributes of a file or folder, 0 where the system does not tell them."""
+    """Return the attributes of a file or folder, 0 where the system does not report them."""
     buffer = ctypes.create_string_buffer(_SIZE_OF_STATX)
     flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
     if _statx is None or _statx(folder, name, flags, 0, buffer) != 0:

@@ -170,7 +170,7 @@ class _Walk:
         names = self._names(folder)
         for name in names or ():
             if not self._is_ours(folder, name, is_chosen=is_chosen):
-                self._look(joined(folder, name))
+                self._visit(joined(folder, name))
 
         if is_chosen and names is not None:
             self.found.folders.append(folder)
@@ -192,7 +192,7 @@ class _Walk:
 
         return not folder and name in self._descent.at_the_top
 
-    def _look(self, path: bytes) -> None:
+    def _visit(self, path: bytes) -> None:
         status = self._descent.status(path)
         if status is None:
             return

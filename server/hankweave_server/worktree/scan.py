@@ -36,7 +36,7 @@ younger files in `_racy`. Such a file is reported by the next scan even if its s
 (`_racy_files`), is not settled for `is_settled`, and is left out of the cache for the next process
 (`settled_files`). If it has not changed by then, it is read once more and leaves the set. Folders
 and `.gitignore` files follow the same rule: within the window their signature is not kept (None
-and `_UNSETTLED`), so the next scan looks again.
+and `_UNSETTLED`), so the next scan compares it again.
 
 What stat data cannot show
 --------------------------
@@ -57,7 +57,7 @@ with everything below it. A folder that cannot be listed is in `unlistable`: its
 tracked, and the checkpoint reports it.
 
 Read `refresh` first, then `_visit_folders`, `_list` and `_meet` (new and vanished names), and
-`_changed_files` (known names). `look_again` is the short form for a rollback, which needs to check
+`_changed_files` (known names). `recheck` is the short form for a rollback, which needs to check
 only the paths it will touch.
 """
 
@@ -111,7 +111,7 @@ class WorkTreeScan:
         now_ns: Callable[[], int] = time.time_ns,
         watches: bool = False,
     ) -> None:
-        """With `watches`, scans after the first look only where something happened."""
+        """With `watches`, scans after the first compare only what may have changed."""
         self.table = table
         self._above = above
         """Rules of the repository that contains the work tree."""
@@ -155,9 +155,9 @@ class WorkTreeScan:
                     if (status := self._descent.status(path)) is not None:
                         self._adopt(path, status)
 
-                pending = self._look_where_told()
+                pending = self._scan_watched()
                 if pending is None:
-                    pending = self._look_everywhere()
+                    pending = self._scan_fully()
         except BaseException:
             if self._watch is not None:
                 # Events were read whose consequences are lost.
@@ -247,12 +247,12 @@ class WorkTreeScan:
         if self._watch is not None:
             self._stop_watching("distrusted")
 
-    def look_again(self, paths: Iterable[bytes]) -> list[TrackedFile]:
+    def recheck(self, paths: Iterable[bytes]) -> list[TrackedFile]:
         """Return those of a few paths that must be read, and adopt new ones; check no others."""
         started = self._now_ns() - RACY_WINDOW_NS
         with self._descent.fresh():
             # In order, so that each folder is opened once.
-            found = [self._looked_at(path) for path in sorted(paths)]
+            found = [self._rechecked(path) for path in sorted(paths)]
 
         self._racy_since = min(self._racy_since, started)
         return [file for file in found if file is not None]
@@ -294,8 +294,8 @@ class WorkTreeScan:
     def settle(self) -> None:
         """Trust the stat data of files that were just read or written.
 
-        Only for a work tree that nobody else can reach yet, and `RACY_WINDOW_NS` after the last
-        write: a change by another process within the tick of a file's last change would go
+        Only for a work tree that no other process can reach yet, and `RACY_WINDOW_NS` after the
+        last write: a change by another process within the tick of a file's last change would go
         unnoticed.
         """
         with self._descent.fresh():
@@ -319,8 +319,8 @@ class WorkTreeScan:
         doubtful = self._racy.keys() | self._held.keys()
         return (file for file in self.table.files.values() if file.slot not in doubtful)
 
-    def _looked_at(self, path: bytes) -> TrackedFile | None:
-        """Look at a path; return its file if that must be read."""
+    def _rechecked(self, path: bytes) -> TrackedFile | None:
+        """Compare a path; return its file if that must be read."""
         status, file = self._descent.status(path), self.table.files.get(path)
         if status is None:
             if file is not None:
@@ -334,7 +334,7 @@ class WorkTreeScan:
 
         return None if file is None or self.is_settled(file, status) else file
 
-    def _look_everywhere(self) -> list[TrackedFile]:
+    def _scan_fully(self) -> list[TrackedFile]:
         """Compare every folder and file; begin to watch if that is wanted and possible."""
         if self._watch is not None or self.state.may_begin:
             self._begin_watch()
@@ -347,7 +347,7 @@ class WorkTreeScan:
 
         return self._changed_files(self._differing_files())
 
-    def _look_where_told(self) -> list[TrackedFile] | None:
+    def _scan_watched(self) -> list[TrackedFile] | None:
         """Compare what may have changed by the watch; None if everything must be compared."""
         unproven = self.table.unproven
         if self._watch is None or unproven is None:

@@ -1,4 +1,4 @@
-"""Watch the folders of the work tree, so that a scan looks only where something happened.
+"""Watch the folders of the work tree, so that a scan compares only what may have changed.
 
 The problem
 -----------
@@ -7,8 +7,8 @@ instead, but inotify was not made for proofs: its queue overflows, its watches r
 events, and some changes send none. This module turns its events into a sound answer to one
 question: which files and folders may differ from what the stat index holds?
 
-What is always looked at
-------------------------
+What is always compared
+-----------------------
 The index keeps `Unproven`: files and folders that a scan compares whether or not an event names
 them. A file enters it when it is new, when an event names it, and when it has no signature. It
 leaves only by the proof below. Everything outside of it is unchanged as long as no event says
@@ -19,7 +19,7 @@ otherwise.
 The proof
 ---------
 Writes through a shared mapping send no event until the file is closed, and neither do some kinds
-of asynchronous I/O. But whoever writes must have opened the file before, and opening sends
+of asynchronous I/O. But the writer must have opened the file before, and opening sends
 IN_OPEN. It does not say for what, and the kernel merges identical events in a row, so opens and
 closes cannot be counted. Therefore every opened file is unproven until `TreeWatch.prove` has shown
 that no process can write to it:
@@ -222,7 +222,7 @@ class TreeWatch:
         """Enter what happened up to now into the unproven files and folders.
 
         `root` is the work tree as it was opened from its path just now. Raises WatchFailed if the
-        events do not tell everything.
+        events are not complete.
         """
         if _identity(root) != self._root:
             raise WatchFailed("replaced")
@@ -267,7 +267,7 @@ class TreeWatch:
         for watch, mask, name in self._inotify.events():
             folder = self._folder_of.get(watch)
             if folder is None:
-                self._file_told(watch, mask)
+                self._take_file_event(watch, mask)
                 continue
 
             if mask & (IN_UNMOUNT | IN_IGNORED):
@@ -282,7 +282,7 @@ class TreeWatch:
 
         return is_renamed
 
-    def _file_told(self, watch: int, mask: int) -> None:
+    def _take_file_event(self, watch: int, mask: int) -> None:
         """Take in an event of a watched file: it may have got another name."""
         if mask & IN_IGNORED:
             self._file_of.pop(watch, None)

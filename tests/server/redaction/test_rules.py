@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hankweave_server.redaction.redactor import NOTHING_KNOWN
-from hankweave_server.redaction.rules import RULES, looks_random, secrets_in
+from hankweave_server.redaction.rules import RULES, is_key_like, secrets_in
 from support.planted import FAMILIES, MARK, sentence
 
 HARMLESS = [
@@ -137,4 +137,4 @@ def test_variables_that_hold_secrets_are_known_by_name_or_look() -> None:
 )
 def test_random_values_are_distinguished_from_words(value: str, is_random: bool) -> None:
     """Letters alone, or digits alone, are words, dates and versions."""
-    assert looks_random(value) is is_random
+    assert is_key_like(value) is is_random

@@ -119,13 +119,13 @@ def test_stat_data_of_the_last_ticks_proves_nothing(tree):
     read_all(tree, tree.scan.refresh(EVERYTHING))
 
     assert tree.scan.table.top.signature is None
-    assert paths(tree.scan.look_again([b"a"])) == [b"a"]
+    assert paths(tree.scan.recheck([b"a"])) == [b"a"]
     assert list(tree.scan.settled_files()) == []
     assert paths(tree.scan.refresh(EVERYTHING)) == [b"a", b"d/b"]
 
     tree.clock.ahead = RACY_WINDOW_NS * 2
     read_all(tree, tree.scan.refresh(EVERYTHING))
-    assert tree.scan.look_again([b"a"]) == []
+    assert tree.scan.recheck([b"a"]) == []
     assert paths(tree.scan.settled_files()) == [b"a", b"d/b"]
     assert tree.scan.refresh(EVERYTHING) == []
 
