@@ -185,7 +185,7 @@ class App:
         )
         self.ctx = replace(
             _context(opened, self.checkpointer, roster, recorded, self._started),
-            guard=TreeGuard(self.exit_policy.look_again),
+            guard=TreeGuard(self.exit_policy.recheck),
             confinement=settings,
             open_agent_access=self._open_agent_access,
             traceparent=traceparent,
@@ -199,7 +199,7 @@ class App:
             until=opened.settings.until,
             ends_server=self.exit_policy.applies,
             on_rest=on_rest,
-            on_change=self.exit_policy.look_again,
+            on_change=self.exit_policy.recheck,
         )
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer, self.quiet)
@@ -240,10 +240,10 @@ class App:
     def attach(self, listener: Listener) -> None:
         """Set the open listener: addresses and client counts are correct from now on."""
         self._listener = listener
-        self.bulletin.attach(partial(self._tell_problem, listener.hub.broadcast))
-        self.checkpointer.progress.attach(listener.hub.tell_progress)
+        self.bulletin.attach(partial(self._publish_problem, listener.hub.broadcast))
+        self.checkpointer.progress.attach(listener.hub.send_progress)
 
-    def _tell_problem(self, broadcast: Callable[[EventData], None], event: EventData) -> None:
+    def _publish_problem(self, broadcast: Callable[[EventData], None], event: EventData) -> None:
         broadcast(event)
         self._on_problem(event)
 
@@ -277,8 +277,8 @@ class App:
             catalog.spent_since,
             address_of,
             self._opened.clock,
-            tells_rows=not settings.no_token,
-            tells_tokens=is_local,
+            exposes_rows=not settings.no_token,
+            exposes_tokens=is_local,
         )
 
     def _sources(self) -> Sources:
@@ -316,11 +316,11 @@ class App:
             metrics=self._metrics,
             report=self.bulletin.report,
             withdraw=self.bulletin.withdraw,
-            clients_changed=self.exit_policy.look_again,
+            clients_changed=self.exit_policy.recheck,
         )
 
     def _initial_events(self, caller: Caller) -> Iterable[EventData]:
-        """Let the plan begin; tell a client of Hankweave if it will not begin by itself."""
+        """Let the plan begin; notify clients of Hankweave if it will not begin by itself."""
         self.first_client.set()
         begins = self._opened.settings.autostart and self.ctx.has_hank
         if begins or caller.wants_replies or self.runner.is_busy:
@@ -539,7 +539,7 @@ class ExitPolicy:
         self._clients = clients
         self._changed = anyio.Event()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Note that clients, the runner or a rollback may have changed the decision."""
         self._changed.set()
 
@@ -575,7 +575,7 @@ class ExitPolicy:
 
     def _handle(self, published: Published) -> None:
         if isinstance(published.event.data, StateTransition):
-            self.look_again()
+            self.recheck()
 
 
 def _has_ended(ctx: ExecutionContext, runner: Runner) -> bool:

@@ -28,7 +28,7 @@ class Scene:
         settings = RunSettings(hank=Path("hank.json"), data=None, unattended=True)
         self.clients, self.looks = 0, 0
         self.policy = ExitPolicy(settings, self._count)
-        self.guard = TreeGuard(self.policy.look_again)
+        self.guard = TreeGuard(self.policy.recheck)
         self.runner = SimpleNamespace(is_busy=True, outcome=Outcome.WAITING, upcoming=None)
         self.ctx = SimpleNamespace(guard=self.guard, ledger=SimpleNamespace(subscribe=_subscribe))
         self.ended: list[Outcome] = []
@@ -45,7 +45,7 @@ class Scene:
         for name, value in changes.items():
             setattr(self if name == "clients" else self.runner, name, value)
 
-        self.policy.look_again()
+        self.policy.recheck()
         await anyio.wait_all_tasks_blocked()
 
 

@@ -1,9 +1,9 @@
-"""List the executions of the user, and tell where the page of one is.
+"""List the executions of the user, and return the address of the page of one.
 
-Whoever holds this server's token of controllers may see the others, because that is what the
+A client with this server's token of controllers may see the others, because that is what the
 terminal shows to the same user. Viewers may not: their link is to one execution. A server without
-tokens tells nothing, because anybody on the machine may ask it. Tokens of other servers are told
-only while this one is open on loopback alone: from elsewhere, their addresses lead nowhere.
+tokens exposes nothing, because anyone on the machine may ask it. Tokens of other servers are
+exposed only while this one is open on loopback alone: from elsewhere, their addresses lead nowhere.
 
 Reading is done in a worker thread, by one request at a time.
 """
@@ -41,16 +41,16 @@ class Executions:
         address_of: Callable[[str], ExecutionAddress | None],
         clock: Clock,
         *,
-        tells_rows: bool,
-        tells_tokens: bool,
+        exposes_rows: bool,
+        exposes_tokens: bool,
     ) -> None:
         """Take callables that read files; they are called in a worker thread."""
         self._rows = rows
         self._spent_since = spent_since
         self._address_of = address_of
         self._clock = clock
-        self._tells_rows = tells_rows
-        self._tells_tokens = tells_tokens
+        self._exposes_rows = exposes_rows
+        self._exposes_tokens = exposes_tokens
         self._thread = anyio.CapacityLimiter(1)
 
     @handles(ExecutionsList)
@@ -67,7 +67,7 @@ class Executions:
     @handles(GetExecutionAddress)
     async def address(self, command: GetExecutionAddress) -> ExecutionAddress:
         """Return the address of a server's page; raise Refused if no server is there."""
-        if self._tells_rows and not self._tells_tokens:
+        if self._exposes_rows and not self._exposes_tokens:
             raise Refused(
                 ErrorCode.INSUFFICIENT_PERMISSIONS,
                 "A server that is open beyond loopback tells no tokens of others.",
@@ -90,7 +90,7 @@ class Executions:
         return found
 
     async def _known(self) -> Sequence[ListedExecution]:
-        if not self._tells_rows:
+        if not self._exposes_rows:
             raise Refused(
                 ErrorCode.INSUFFICIENT_PERMISSIONS,
                 "A server without tokens tells nothing of other executions.",
@@ -139,8 +139,8 @@ def _instant(text: str) -> datetime:
 def needs_a_person(row: ListedExecution, now: datetime) -> bool:
     """Return whether nothing goes on there without a person.
 
-    Whoever explores decides about a failed attempt, the row of a map tells of its failures, and a
-    failure of long ago waits for nobody.
+    A failed attempt waits for the client that explores, the row of a map shows its failures, and a
+    failure of long ago no longer waits for a person.
     """
     if row.waits_for is not None:
         return True

@@ -259,7 +259,7 @@ class Queries:
 _AT = "$.data.seq"
 
 
-class _Told(msgspec.Struct, rename="camel"):
+class _ResultLine(msgspec.Struct, rename="camel"):
     """The fields of a journal line that say where a result is."""
 
     type: str
@@ -269,18 +269,18 @@ class _Told(msgspec.Struct, rename="camel"):
 
 
 def whole_result(layout: Layout, line: bytes, command: CodonReadResult) -> ToolOutput:
-    """Return a range of the result that a journal line tells of; raise Refused."""
-    told = msgspec.json.decode(line, type=_Told)
-    if told.type != ToolResult.TYPE or told.run_id is None:
+    """Return a range of the result that a journal line reports; raise Refused."""
+    entry = msgspec.json.decode(line, type=_ResultLine)
+    if entry.type != ToolResult.TYPE or entry.run_id is None:
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            f"Event {command.seq} is no result of a tool; it is a {told.type}.",
+            f"Event {command.seq} is no result of a tool; it is a {entry.type}.",
             path=_AT,
             hint="Name the event that has the result of a tool.",
         )
 
-    result = msgspec.json.decode(told.data, type=ToolResult)
-    content = _content(layout.agent_log(told.run_id, result.codon_id), result)
+    result = msgspec.json.decode(entry.data, type=ToolResult)
+    content = _content(layout.agent_log(entry.run_id, result.codon_id), result)
     if content is None:
         raise Refused(
             ErrorCode.INVALID_COMMAND,

@@ -181,8 +181,10 @@ class Diffs:
         found = await self._diff(sides, frozenset(names), patch=True)
 
         def patched() -> tuple[tuple[FileDifference, ...], tuple[int, ...]]:
-            told = {file.path: _light(_told(file)) for file in found}
-            items = tuple(told.get(name, file) for name, file in zip(names, files, strict=True))
+            differences = {file.path: _light(_as_difference(file)) for file in found}
+            items = tuple(
+                differences.get(name, file) for name, file in zip(names, files, strict=True)
+            )
             return items, _weights(items)
 
         items, weights = await anyio.to_thread.run_sync(patched)
@@ -213,7 +215,7 @@ def selected(paths: Sequence[str] | None) -> Selection:
     return frozenset(path for meanings in meant for path in meanings)
 
 
-def _told(file: FileDiff) -> FileDifference:
+def _as_difference(file: FileDiff) -> FileDifference:
     return FileDifference(
         path=shown(file.path),
         status=file.status,
@@ -230,7 +232,7 @@ def _light(file: FileDifference) -> FileDifference:
 
 
 def _compared(found: Sequence[FileDiff]) -> DiffResult:
-    files = tuple(map(_told, found))
+    files = tuple(map(_as_difference, found))
     stats = DiffStats(
         files=len(files),
         added=sum(file.added for file in files),

@@ -136,7 +136,7 @@ class Conversations:
             self.freed_memory.count(len(self._scopes))
             socket.transport.abort()
 
-    def say_goodbye(self, code: int, reason: str) -> None:
+    def finish(self, code: int, reason: str) -> None:
         """End every session after it has sent what is queued."""
         for outbox in self._scopes:
             outbox.finish(code, reason)

@@ -97,7 +97,7 @@ class Hub:
 
         self._send(event_frame(data, self._clock), tuple(self._live))
 
-    def tell_progress(self, data: StoreProgress) -> None:
+    def send_progress(self, data: StoreProgress) -> None:
         """Send a progress report to clients that want it and have an empty queue.
 
         A skipped report is superseded by the next one; the last report of an operation is always

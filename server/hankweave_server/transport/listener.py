@@ -109,7 +109,7 @@ _CROWDED = (
     "Almost no file descriptors are left, so new connections are refused. Close some "
     "connections, or raise the limit (ulimit -n)."
 )
-_BETWEEN_LOOKS = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds between two checks for free descriptors."""
 
 _log = logging.getLogger("hankweave.transport")
@@ -299,7 +299,7 @@ class Listener:
             return
 
         server.close(close_connections=False)
-        self._conversations.say_goodbye(GOING_AWAY, "server is shutting down")
+        self._conversations.finish(GOING_AWAY, "server is shutting down")
 
         with anyio.move_on_after(self._grace_seconds):
             await server.wait_closed()
@@ -315,8 +315,8 @@ class Listener:
     async def agent_access(self, path: Path) -> AsyncIterator[None]:
         """Serve one agent on a Unix socket until the block is left; then end its connections.
 
-        Whoever can open the socket is the agent: its folder must be closed to all others. Raises
-        OSError if the socket cannot be created.
+        Any process that can open the socket is taken for the agent, so its folder must be closed to
+        all others. Raises OSError if the socket cannot be created.
         """
         clients: set[Socket] = set()
 
@@ -353,7 +353,7 @@ class Listener:
 
     async def _await_room(self) -> None:
         while self._server is not None and self._port is not None:
-            await anyio.sleep(_BETWEEN_LOOKS)
+            await anyio.sleep(_CHECK_INTERVAL)
             if self._port.has_room:
                 self._is_crowded = False
                 self._api.withdraw(OUT_OF_DESCRIPTORS)

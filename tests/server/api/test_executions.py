@@ -113,7 +113,7 @@ def test_a_cursor_of_something_else_is_refused(cursor: str) -> None:
 # --- who may see them -----------------------------------------------------------------------------
 
 
-def handler(*, tells_rows: bool = True, tells_tokens: bool = True) -> Executions:
+def handler(*, exposes_rows: bool = True, exposes_tokens: bool = True) -> Executions:
     def address_of(path: str) -> ExecutionAddress | None:
         return ADDRESS if path == "/runs/served" else None
 
@@ -122,8 +122,8 @@ def handler(*, tells_rows: bool = True, tells_tokens: bool = True) -> Executions
         lambda since: (NOW - since) / timedelta(hours=1),
         address_of,
         SteppingClock(),
-        tells_rows=tells_rows,
-        tells_tokens=tells_tokens,
+        exposes_rows=exposes_rows,
+        exposes_tokens=exposes_tokens,
     )
 
 
@@ -150,7 +150,7 @@ async def test_what_was_spent_since_a_time_is_told_if_it_is_asked_for() -> None:
 
 async def test_a_server_without_tokens_tells_nothing_of_others() -> None:
     """Anybody on the machine can ask it."""
-    silent = handler(tells_rows=False)
+    silent = handler(exposes_rows=False)
     for asked in (
         silent.list(ExecutionsList()),
         silent.address(GetExecutionAddress(execution_path="/runs/served")),
@@ -163,7 +163,7 @@ async def test_a_server_without_tokens_tells_nothing_of_others() -> None:
 
 async def test_a_server_beyond_loopback_lists_but_tells_no_tokens() -> None:
     """Its clients may be elsewhere, where the addresses of the others lead nowhere."""
-    public = handler(tells_tokens=False)
+    public = handler(exposes_tokens=False)
     assert (await public.list(ExecutionsList())).total == 2
     with pytest.raises(Refused) as refused:
         await public.address(GetExecutionAddress(execution_path="/runs/served"))

@@ -33,7 +33,7 @@ async def test_progress_goes_only_to_clients_that_requested_it(tmp_path: Path) -
     ):
         hub = server.listener.hub
         await eventually(lambda: hub.live_clients == 2)
-        hub.tell_progress(progress(1))
+        hub.send_progress(progress(1))
         server.rest.publish()
         event = await curious.hear()
         assert (event["type"], event["data"]["done"]) == ("store.progress", 1)
@@ -54,7 +54,7 @@ async def test_progress_goes_only_to_clients_that_requested_it(tmp_path: Path) -
         for kind in ("handshake.response", "server.ready", "state.snapshot"):
             assert (await curious.hear())["type"] == kind
 
-        hub.tell_progress(progress(2))
+        hub.send_progress(progress(2))
         server.rest.publish()
         assert (await curious.hear())["seq"] == 2
 
@@ -83,10 +83,10 @@ async def test_a_client_that_is_behind_receives_only_the_last_progress() -> None
     outbox.put(b"something that it has not read yet")
     waiting = outbox.waiting_bytes
     for number in range(10_000):
-        hub.tell_progress(progress(number))
+        hub.send_progress(progress(number))
 
     assert (outbox.waiting_bytes, reasons, recorded) == (waiting, [], [])
-    hub.tell_progress(progress(10_000, ended=True))
+    hub.send_progress(progress(10_000, ended=True))
     assert outbox.waiting_bytes > waiting
     assert (len(recorded), reasons) == (1, [])
 
@@ -100,5 +100,5 @@ async def test_progress_that_no_client_requested_is_not_encoded() -> None:
     assert hub.join(gone, 0)
     hub.show_progress(gone, wanted=True)
     hub.leave(gone)
-    hub.tell_progress(progress(1, ended=True))
+    hub.send_progress(progress(1, ended=True))
     assert (recorded, outbox.waiting_bytes, gone.waiting_bytes) == ([], 0, 0)
