@@ -219,7 +219,7 @@ async def on_stage(
         clock=time,
         models=Cast({"play/actor": player}),
         price=price,
-        tell=tell,
+        publish=tell,
         wait=time.wait,
         persists=persists,
     )

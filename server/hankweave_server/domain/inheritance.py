@@ -67,9 +67,9 @@ class Inheritance:
         The events before an inherited checkpoint are not in this journal. Its coordinate names the
         end of the past instead, where the state is the result of the whole past.
         """
-        told = len(self.checkpoints) + len(self.past) + 1 + (self.initial_checkpoint is not None)
+        count = len(self.checkpoints) + len(self.past) + 1 + (self.initial_checkpoint is not None)
         for record in self.checkpoints:
-            at = msgspec.structs.replace(record.coordinate, event_seq=after_seq + told)
+            at = msgspec.structs.replace(record.coordinate, event_seq=after_seq + count)
             yield CheckpointCreated(checkpoint=msgspec.structs.replace(record, coordinate=at))
 
         yield from (RunStarted(run=run) for run in self.past)

@@ -1,7 +1,7 @@
 """The state as the fold of its transitions.
 
 `apply` is the only place that knows the effect of a transition on the state. The ledger calls it
-when something happens, recovery when it rebuilds, and replay when it looks at a past moment. All
+when something happens, recovery when it rebuilds, and replay when it computes a past moment. All
 three get the same state, which is why `state.json` can be thrown away. It is pure and strict: a
 transition that contradicts the state raises `Impossible` and changes nothing.
 
@@ -343,23 +343,23 @@ def _require_faultless(who: str, faults: Iterable[str]) -> None:
         raise Impossible(f"{who}: {'; '.join(found)}.")
 
 
-def _with_sentinels(state: State, told: SentinelStatesUpdated) -> State:
+def _with_sentinels(state: State, update: SentinelStatesUpdated) -> State:
     """Update the sentinels, even if the codon has ended: they see its end last."""
 
     def in_run(run: Run) -> Run:
-        index = _newest(run, told.codon_id, lambda codon: True)
+        index = _newest(run, update.codon_id, lambda codon: True)
         codon = None if index is None else run.codons[index]
         if index is None or codon is None or isinstance(codon, PreparingCodon):
-            raise NoActiveCodon(told.run_id, told.codon_id)
+            raise NoActiveCodon(update.run_id, update.codon_id)
 
         if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
-            final = told.sentinels
+            final = update.sentinels
             executed = ExecutedSentinels(executed=final.loaded, total_cost=final.total_cost)
             return _with_codon(run, index, replace(codon, sentinels=executed))
 
-        return _with_codon(run, index, replace(codon, sentinels=told.sentinels))
+        return _with_codon(run, index, replace(codon, sentinels=update.sentinels))
 
-    return _with_run(state, told.run_id, in_run)
+    return _with_run(state, update.run_id, in_run)
 
 
 def _counted(

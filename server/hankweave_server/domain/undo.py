@@ -128,7 +128,7 @@ def to_redo(state: State) -> Travel:
     return state.redo[-1]
 
 
-def is_told(state: State, operation_id: str) -> bool:
+def is_recorded(state: State, operation_id: str) -> bool:
     """Return whether the state already contains a journey."""
     return any(travel.operation_id == operation_id for travel in (*state.undo, *state.redo))
 

@@ -119,7 +119,7 @@ def with_travel(
 
 
 def way_back(entry: ArchiveEntry, layout: Layout, exists: Callable[[bytes], bool]) -> ArchiveMove:
-    """Return the move that brings an entry back; `exists` tells which names the archive has."""
+    """Return the move that brings an entry back; `exists` checks for a name in the archive."""
     places, homes = places_of(entry, layout), meanings(entry.source_path)
     place = next((name for name in places if exists(name)), places[0])
     # `\xff` stands for a raw byte in both paths or in neither.
@@ -160,7 +160,7 @@ def _prefix(layout: Layout) -> str:
     return f"{os.fspath(layout.rig_archive.relative_to(layout.private_folder or layout.root))}/"
 
 
-TOLD_WITHIN = 200
+SEARCHED_LINES = 200
 """Journal lines searched from the end for the last event of an archiving."""
 
 
@@ -205,7 +205,7 @@ class Archives:
         if intent is None:
             return False
 
-        if await self._is_told(intent):
+        if await self._is_recorded(intent):
             await self._forget()
         else:
             await self._carry_out(intent)
@@ -255,7 +255,7 @@ class Archives:
         done, failed = await self._ctx.ledger.space.insist(
             lambda: anyio.to_thread.run_sync(self._move, intent)
         )
-        await self._tell(intent, done, failed)
+        await self._record_result(intent, done, failed)
         await self._forget()
 
     def _move(self, intent: ArchiveIntent) -> tuple[list[ArchiveMove], dict[str, str]]:
@@ -280,13 +280,13 @@ class Archives:
         }
         return done, {**intent.failed, **{shown(path): why for path, why in failed.items()}}
 
-    async def _tell(
+    async def _record_result(
         self, intent: ArchiveIntent, done: list[ArchiveMove], failed: dict[str, str]
     ) -> None:
         ctx = self._ctx
         moved = frozenset(move.source for move in done)
         news = FileChangeReporter(ctx)
-        if await news.tell_of_archive(moved, intent.run_id, intent.codon_id):
+        if await news.post_archived(moved, intent.run_id, intent.codon_id):
             await self._checkpoint(intent)
 
         paths = tuple(sorted(shown(path) for path in moved))
@@ -316,9 +316,9 @@ class Archives:
             label=f"after archiving for {intent.archived_for}",
         )
 
-    async def _is_told(self, intent: ArchiveIntent) -> bool:
+    async def _is_recorded(self, intent: ArchiveIntent) -> bool:
         mark = intent.operation_id.encode()
-        lines = await anyio.to_thread.run_sync(self._ctx.ledger.tail, TOLD_WITHIN)
+        lines = await anyio.to_thread.run_sync(self._ctx.ledger.tail, SEARCHED_LINES)
         return any(mark in line and b'"archive.' in line for line in lines)
 
     async def _forget(self) -> None:
@@ -462,7 +462,7 @@ class ArchiveReturn:
     ) -> ArchiveTravel:
         layout = self._ctx.layout
         with both_places(self._ctx.layout) as places:
-            # Look in both places: a crash may have come after the move.
+            # Check both places: a crash may have come after the move.
             back = {self._way(places, entry): entry for entry in wanted}
             again = {_reversed(self._way(places, entry)): entry for entry in undone.restored}
             came = archive.bring_back(places, back)

@@ -62,7 +62,7 @@ REMEMBERED = 1000
 class PendingRequest:
     """A pending permission request. The first answer counts."""
 
-    told: PendingPermission
+    request: PendingPermission
     call: Call
     answer: PermissionVerdict | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
@@ -85,7 +85,7 @@ class PendingPermissions:
     @property
     def pending(self) -> tuple[PendingPermission, ...]:
         """The requests without an answer, the oldest first."""
-        return tuple(each.told for each in self._waiting.values() if each.answer is None)
+        return tuple(each.request for each in self._waiting.values() if each.answer is None)
 
     def new_id(self) -> str:
         """Return a new id that is short enough to be typed."""
@@ -94,13 +94,13 @@ class PendingPermissions:
 
         return name
 
-    def lay(self, told: PendingPermission, call: Call) -> PendingRequest:
-        waiting = self._waiting[told.request_id] = PendingRequest(told, call)
+    def lay(self, request: PendingPermission, call: Call) -> PendingRequest:
+        waiting = self._waiting[request.request_id] = PendingRequest(request, call)
         return waiting
 
     def take(self, waiting: PendingRequest) -> None:
-        del self._waiting[waiting.told.request_id]
-        self._answered.append(waiting.told.request_id)
+        del self._waiting[waiting.request.request_id]
+        self._answered.append(waiting.request.request_id)
 
     async def answer(self, request_id: str, answer: PermissionVerdict) -> None:
         """Give a client's answer; return when it is on record. Raises Refused."""
@@ -136,7 +136,7 @@ def _refuse_unfit_rule(text: str, waiting: PendingRequest) -> None:
     try:
         rule_from(text, waiting.call)
     except MalformedPattern as fault:
-        suggested = waiting.told.suggestion
+        suggested = waiting.request.suggestion
         hint = fault.hint if suggested is None else f"For example: {suggested}"
         raise Refused(
             ErrorCode.INVALID_COMMAND, str(fault), path="$.data.always", hint=hint

@@ -32,7 +32,9 @@ from hankweave_server.plain_text import acted_on, counted
 _STEPS = frozenset({"tool", "turn"})
 """Kinds of checkpoints that a codon makes by the hundred."""
 
-_TOLD = frozenset({"RunStarted", "RunCompleted", "RunFailed", "CodonStarted", "CheckpointCreated"})
+_LOGGED_TRANSITIONS = frozenset(
+    {"RunStarted", "RunCompleted", "RunFailed", "CodonStarted", "CheckpointCreated"}
+)
 """Transitions with a line of their own; the others, which may be large, are not decoded."""
 
 
@@ -70,7 +72,7 @@ def _debug(text: str) -> LogLine:
 
 
 def _of_transition(body: TransitionBody) -> LogLine:
-    if body.type not in _TOLD:
+    if body.type not in _LOGGED_TRANSITIONS:
         return _debug(f"State changed: {body.type}")
 
     match decode_transition_body(body):

@@ -237,7 +237,7 @@ class CodonOutputs:
             await self._save(run_id, entry, completed)
 
     async def _run(self, run_id: RunId, entry: PlanEntry, item: RigCommand, index: int) -> None:
-        async def told(stream: Literal["stdout", "stderr"], line: str) -> None:
+        async def post_line(stream: Literal["stdout", "stderr"], line: str) -> None:
             await self._ctx.ledger.post(
                 RigOutput(
                     codon_id=entry.codon_id, stream=stream, line=line[:500], command_index=index
@@ -256,7 +256,7 @@ class CodonOutputs:
                 cwd=self._ctx.layout.work_tree,
                 env=command_environment(self._ctx.layout, entry.codon),
                 timeout_seconds=item.command.timeout_seconds,
-                on_line=told,
+                on_line=post_line,
             )
         except RigError as error:
             sentence = f"Before copying the output files of {entry.codon_id}: {error}"
@@ -492,10 +492,10 @@ async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None)
     made = next((each.sha for each in known if each.label == label), None)
     commit = partial(_commit, ctx.layout.work_tree, label, made)
     try:
-        told = await anyio.to_thread.run_sync(commit)
+        sentences = await anyio.to_thread.run_sync(commit)
     except CheckpointError as error:
         message = f"{label} is not a commit on the project's branch: {error.message}"
-        await record.tell(
+        await record.append(
             ErrorEvent(
                 message=" ".join(filter(None, (message, error.hint))),
                 fatal=False,
@@ -504,7 +504,7 @@ async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None)
             )
         )
     else:
-        await record.tell(*(Info(message=sentence) for sentence in told))
+        await record.append(*(Info(message=sentence) for sentence in sentences))
 
 
 def _commit(root: Path, label: str, checkpoint: str | None) -> list[str]:

@@ -23,7 +23,7 @@ prune before, and an interrupted branch after.) From there, in this order:
    an unfinished archiving itself: it keeps the moves made so far and does not make the rest.
 5. Undo broken work. If the thread still ends in a codon that its server's end cut short, its files
    are half-written. Roll back to the last success, with a safety checkpoint like any rollback, so
-   the half-written files can be looked at and brought back. Edits by people stay: those that were
+   the half-written files can be inspected and restored. Edits by people stay: those that were
    noticed while the codon ran, what changed after the agent had ended, and what the calls that were
    open when the server died cannot have changed (see `codon.authorship`). If the checkpoint of
    that success is damaged, try the one before it.
@@ -287,7 +287,7 @@ class Recovery:
             try:
                 target = last_success(self._ctx.state, known)
             except Refused as refusal:
-                await self._tell_degraded(refusal.message)
+                await self._report_degraded(refusal.message)
                 return None
 
             request = RollbackRequest(target, reason=why, after_crash=True, is_automatic=True)
@@ -297,7 +297,7 @@ class Recovery:
                 if refusal.code is not ErrorCode.CHECKPOINT_DAMAGED:
                     raise
 
-                await self._tell_degraded(refusal.message)
+                await self._report_degraded(refusal.message)
                 del known[target.checkpoint.sha]  # An older success may be intact.
 
     async def _leave_to_clients_if_different(self, report: RollbackReport | None) -> None:
@@ -385,7 +385,7 @@ class Recovery:
             has_checks=bool(entry.codon.checks),
         )
 
-    async def _tell_degraded(self, reason: str) -> None:
+    async def _report_degraded(self, reason: str) -> None:
         """Journal, in Hankweave's words, that files could not go back to where they should."""
         warning = ErrorEvent(
             message=(

@@ -105,7 +105,7 @@ class Runner:
     ) -> None:
         """`until` is the codon after which the plan does not continue by itself.
 
-        `ends_server` returns whether the server ends with its plan, which clients are told.
+        `ends_server` returns whether the server ends with its plan, which is reported to clients.
 
         `on_rest` is called when the plan has ended or failed and no codon is requested, and
         `on_change` whenever that may have become true or false.
@@ -580,7 +580,7 @@ class Runner:
         if following is None:
             await self.close_run()
             self._set_outcome(Outcome.COMPLETED)
-            await self._tell_the_end(terminal)
+            await self._report_end(terminal)
         elif self._request is not None:
             return  # A client was faster than the plan.
         elif self._goes_on and not self._guard.is_closing and not self._guard.is_rolling_back:
@@ -588,7 +588,7 @@ class Runner:
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
 
-    async def _tell_the_end(self, terminal: TerminalCodon) -> None:
+    async def _report_end(self, terminal: TerminalCodon) -> None:
         """Report the end of the plan in the words that Hankweave's clients look for."""
         if next_codon(self._ctx.state) is not None:
             await self.idle("codon-completed", f"Codon {terminal.codon_id} ends this run.")

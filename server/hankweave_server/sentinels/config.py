@@ -40,7 +40,7 @@ from hankweave_server.sentinels.templates.base import (
     BadTemplate,
     Template,
     engine_of,
-    looks_like_jinja,
+    has_only_jinja_tags,
 )
 from hankweave_server.sentinels.templates.javascript import EtaTemplate, QuickJs, ZodSchema
 from hankweave_server.sentinels.templates.jinja import JinjaTemplate
@@ -262,9 +262,9 @@ class _Loading:
 
     def _refuse_faulty(self) -> None:
         if self._found:
-            raise SentinelInvalid(list(dict.fromkeys(map(self._told, self._found))))
+            raise SentinelInvalid(list(dict.fromkeys(map(self._described, self._found))))
 
-    def _told(self, found: Finding) -> str:
+    def _described(self, found: Finding) -> str:
         hint = "" if found.suggestion is None else f" {found.suggestion}"
         place = path_text(found.path)
         whose = "" if self._reference is None else f"{self._reference}: "
@@ -344,7 +344,7 @@ class _Loading:
         if engine_of(chosen if chosen in ("eta", "jinja") else None, files) == "jinja":
             return JinjaTemplate(source)
 
-        if chosen is None and looks_like_jinja(source):
+        if chosen is None and has_only_jinja_tags(source):
             self._warnings.append(
                 f"{key}: '{{{{' and '{{%' mean nothing in an Eta template and are kept unchanged. "
                 "For Jinja, set 'templateEngine': 'jinja', or name the file '….j2'."

@@ -120,7 +120,7 @@ class PublishEvents(Protocol):
     async def __call__(self, *events: EventData) -> None: ...
 
 
-class TellAll(Protocol):
+class PublishEntries(Protocol):
     """A callback that emits events and the transition of the sentinels' states, in order."""
 
     async def __call__(self, *entries: EventData | Transition) -> None: ...
@@ -146,7 +146,7 @@ class SentinelContext:
     work_tree: Path
     clock: Clock
     price: Price
-    tell: PublishEvents
+    publish: PublishEvents
     wait: Wait
     threads: anyio.CapacityLimiter
     """Limits the threads for sentinels' files and templates, so that other work never waits."""

@@ -36,8 +36,8 @@ from hankweave_server.sentinels.config import (
 from hankweave_server.sentinels.context import (
     CodonFacts,
     Price,
+    PublishEntries,
     SentinelContext,
-    TellAll,
     Wait,
     wait_for,
 )
@@ -89,7 +89,7 @@ class SentinelSetting:
     clock: Clock
     models: OpensModels
     price: Price
-    tell: TellAll
+    publish: PublishEntries
     """Emits events and the transition of the sentinels' states, in order; may wait, never drops."""
     wait: Wait = field(default=wait_for)
     persists: bool = True
@@ -118,7 +118,7 @@ class Watch:
         self._setting = setting
         self._quickjs = QuickJs()
         self._sentinels: list[Sentinel] = []
-        self._told_states = self.states()
+        self._published_states = self.states()
         self._draining: anyio.CancelScope | None = None
 
     @property
@@ -159,12 +159,12 @@ class Watch:
                 reference = reference_of(entry, index)
                 failure = FailedLoad(reference, str(error), settings.fail_codon_if_not_loaded)
                 failed.append(failure)
-                await self._tell(_not_loaded(failure, ctx.codon_id))
+                await self._publish(_not_loaded(failure, ctx.codon_id))
                 continue
 
             await self._start(prepared, ctx, tasks)
             for warning in prepared.loaded.warnings:
-                await self._tell(_doubtful(prepared.loaded.config.id, warning, ctx.codon_id))
+                await self._publish(_doubtful(prepared.loaded.config.id, warning, ctx.codon_id))
 
         return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
 
@@ -223,7 +223,7 @@ class Watch:
             work_tree=setting.layout.work_tree,
             clock=setting.clock,
             price=setting.price,
-            tell=self._tell,
+            publish=self._publish,
             wait=setting.wait,
             threads=anyio.CapacityLimiter(THREADS),
         )
@@ -272,23 +272,23 @@ class Watch:
         tasks.start_soon(sentinel.work)
         await sentinel.voice.loaded()
         if prepared.damage is not None:
-            await sentinel.tell_damage(prepared.damage)
+            await sentinel.report_damage(prepared.damage)
 
-    async def _tell(self, *events: EventData) -> None:
+    async def _publish(self, *events: EventData) -> None:
         """Emit events, followed by the sentinels' states if they have changed."""
         states = self.states()
-        if states == self._told_states:
+        if states == self._published_states:
             if events:
-                await self._setting.tell(*events)
+                await self._setting.publish(*events)
 
             return
 
-        self._told_states = states
+        self._published_states = states
         setting = self._setting
         transition = SentinelStatesUpdated(
             run_id=setting.run_id, codon_id=setting.entry.codon_id, sentinels=states
         )
-        await setting.tell(*events, transition)
+        await setting.publish(*events, transition)
 
 
 def _doubtful(sentinel_id: str, warning: str, codon_id: CodonId) -> ErrorEvent:

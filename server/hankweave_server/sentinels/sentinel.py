@@ -100,7 +100,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class SentinelSaid:
+class SentinelAnswer:
     """The result of a trigger."""
 
     content: Any
@@ -119,13 +119,13 @@ class Answering:
     ctx: SentinelContext
     tally: Tally
 
-    async def answer(self, trigger: PendingTrigger) -> SentinelSaid:
+    async def answer(self, trigger: PendingTrigger) -> SentinelAnswer:
         """Call the model for a trigger and write the answer to the files."""
         question = await self._question(trigger)
         answer, cost = await self._ask(question)
         content = await self._content(answer)
         await self._write(question, answer, content)
-        return SentinelSaid(content, answer.tokens, cost)
+        return SentinelAnswer(content, answer.tokens, cost)
 
     async def _question(self, trigger: PendingTrigger) -> Question:
         ctx = self.ctx
@@ -236,7 +236,7 @@ class SentinelEvents:
             source=loaded.source,
             source_path=loaded.source_path,
         )
-        await self._say(event, self._lifecycle)
+        await self._publish(event, self._lifecycle)
 
     async def unloaded(
         self, reason: UnloadReason, tally: Tally, error_type: FatalKind | None
@@ -248,7 +248,7 @@ class SentinelEvents:
             llm_call_count=tally.calls,
             error_type=error_type,
         )
-        await self._say(event, self._lifecycle)
+        await self._publish(event, self._lifecycle)
 
     async def triggered(self, trigger: PendingTrigger, waiting: int) -> None:
         if not self._triggers:
@@ -261,7 +261,7 @@ class SentinelEvents:
             event_count=len(trigger.frames),
             queue_size=waiting,
         )
-        await self._ctx.tell(event)
+        await self._ctx.publish(event)
 
     async def answered(
         self, trigger: PendingTrigger, content: Any, tokens: Tokens, cost: float
@@ -275,7 +275,7 @@ class SentinelEvents:
             tokens=_counts(tokens),
             event_count=len(trigger.frames),
         )
-        await self._say(event, self._outputs)
+        await self._publish(event, self._outputs)
 
     async def failed(self, failure: SentinelFailure, in_a_row: int, dropped: int = 0) -> None:
         event = SentinelError(
@@ -286,10 +286,10 @@ class SentinelEvents:
             consecutive_failure_count=in_a_row,
             dropped=dropped,
         )
-        await self._say(event, self._errors)
+        await self._publish(event, self._errors)
 
-    async def _say(self, event: EventData, is_wanted: bool) -> None:
-        await self._ctx.tell(*((event,) if is_wanted else ()))
+    async def _publish(self, event: EventData, is_wanted: bool) -> None:
+        await self._ctx.publish(*((event,) if is_wanted else ()))
 
 
 def _first(*choices: bool | None) -> bool:
@@ -335,7 +335,7 @@ class Sentinel:
 
         self._answering = Answering(loaded, model, outputs, conversation, ctx, self._tally)
         self._failures_in_a_row = 0
-        self._untold_drops = 0
+        self._unreported_drops = 0
         self._broken: SentinelFailure | None = None
         """A condition that could not be evaluated; the task reports it and ends."""
         self._is_unloaded = False
@@ -382,7 +382,7 @@ class Sentinel:
 
     def _drop(self, count: int) -> None:
         self._tally.dropped += count
-        self._untold_drops += count
+        self._unreported_drops += count
 
     def _stir(self) -> None:
         """Wake the task up."""
@@ -402,16 +402,16 @@ class Sentinel:
 
             self._wake = anyio.Event()
             self._queue(self._strategy.at(self._ctx.clock.monotonic()))
-            await self._tell_drops()
+            await self._report_drops()
             while not self._is_unloaded and (trigger := self._next()) is not None:
                 await self._attempt(trigger)
-                await self._tell_drops()
+                await self._report_drops()
 
             if self._broken is not None and not self._is_unloaded:
                 await self._fail(self._broken)
                 await self.unload("fatal-error", "resource")
 
-            if not self._backlog and not self._untold_drops:
+            if not self._backlog and not self._unreported_drops:
                 self._quiet.set()
 
         self._quiet.set()
@@ -441,7 +441,7 @@ class Sentinel:
         self._drop(self._backlog.clear())
         self._tally.unloaded_at = self._ctx.now_text()
         self._tally.unload_reason = reason
-        await self._tell_drops()
+        await self._report_drops()
         await self.voice.unloaded(reason, self._tally, error_type)
         await self._model.aclose()
         self._wake.set()
@@ -470,14 +470,14 @@ class Sentinel:
 
     async def _call_for(self, trigger: PendingTrigger) -> None:
         await self.voice.triggered(trigger, len(self._backlog))
-        said = await self._answering.answer(trigger)
+        answer = await self._answering.answer(trigger)
         with anyio.CancelScope(shield=True):  # The answer is on disk, so its event must follow.
-            await self.voice.answered(trigger, said.content, said.tokens, said.cost)
+            await self.voice.answered(trigger, answer.content, answer.tokens, answer.cost)
 
     # --- failures -----------------------------------------------------------------------------
 
-    async def _tell_drops(self) -> None:
-        count, self._untold_drops = self._untold_drops, 0
+    async def _report_drops(self) -> None:
+        count, self._unreported_drops = self._unreported_drops, 0
         if count:
             message = (
                 f"{acted_on(count, 'trigger')} dropped: the queue was full or the time was up."
@@ -489,7 +489,7 @@ class Sentinel:
         self._failures_in_a_row += 1
         await self.voice.failed(failure, self._failures_in_a_row)
 
-    async def tell_damage(self, message: str) -> None:
+    async def report_damage(self, message: str) -> None:
         """Report that the conversation could not be read."""
         await self.voice.failed(SentinelFailure("history-damaged", message, retriable=False), 0)
 

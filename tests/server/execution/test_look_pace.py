@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.execution.codon.file_changes import LONGEST, SHORTEST, LookPace
+from hankweave_server.execution.codon.file_changes import LONGEST, SHORTEST, ScanSchedule
 
 HOURS = 3600.0
 
 
 def pauses(until: float, cost: float) -> list[float]:
     """Return the pauses between scans of this duration, from the start until this moment."""
-    pace, now, found = LookPace(0.0), 0.0, []
+    pace, now, found = ScanSchedule(0.0), 0.0, []
     while now < until:
         due_in = pace.due_in(now, SHORTEST)
         found.append(due_in)
         now += due_in
         now += cost
-        pace.looked(now, cost)
+        pace.note_scan(now, cost)
 
     return found
 
@@ -44,8 +44,8 @@ def test_eight_hours_make_a_few_thousand_looks_and_no_pause_is_longer_than_the_l
 
 def test_a_line_can_make_a_look_due_earlier() -> None:
     """The caller's shorter pause applies unless scans would take too much of the time."""
-    pace = LookPace(0.0)
-    pace.looked(1.0, 0.1)
+    pace = ScanSchedule(0.0)
+    pace.note_scan(1.0, 0.1)
     assert pace.due_in(1.0, 0.05) == pytest.approx(2.0)
-    pace.looked(1.0, 0.001)
+    pace.note_scan(1.0, 0.001)
     assert pace.due_in(1.0, 0.05) == pytest.approx(0.05)

@@ -45,7 +45,7 @@ class Room:
             ledger=SimpleNamespace(record=self._record),
         )
         entry = SimpleNamespace(codon_id=CodonId("one"))
-        record = SimpleNamespace(entry=entry, run_id=RunId("run"), tell=self._record)
+        record = SimpleNamespace(entry=entry, run_id=RunId("run"), append=self._record)
         permissions = Permissions(otherwise="ask")
         self.permits = Permits(cast(Any, ctx), cast(Any, record), permissions, anyio.Lock())
         self.session = cast(AgentSession, SimpleNamespace(answer=self._answer))

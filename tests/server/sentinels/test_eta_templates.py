@@ -18,7 +18,7 @@ from hankweave_server.sentinels.templates.base import (
     NotRendered,
     RenderLimit,
     engine_of,
-    looks_like_jinja,
+    has_only_jinja_tags,
 )
 from hankweave_server.sentinels.templates.javascript import MOST_EVENTS, EtaTemplate, QuickJs
 from support.golden import GOLDEN
@@ -194,4 +194,4 @@ def test_eta_is_the_language_unless_the_sentinel_says_jinja() -> None:
 )
 def test_a_text_that_was_meant_for_jinja_is_recognised(source: str, is_jinja: bool) -> None:
     """The author is warned, because Eta leaves braces unchanged."""
-    assert looks_like_jinja(source) is is_jinja
+    assert has_only_jinja_tags(source) is is_jinja

@@ -97,7 +97,7 @@ class RecordedCheckpoints:
     def add(self, line: bytes) -> None:
         """Add the next journal line; raise msgspec's error if it is not an event."""
         if _MADE in line or _PRUNED in line:
-            made, gone, given_up = _told_by(msgspec.json.decode(line, type=_Line))
+            made, gone, given_up = _checkpoints_in(msgspec.json.decode(line, type=_Line))
             self.standing |= made
             self.standing -= gone | given_up
             self.pruned |= gone
@@ -121,13 +121,13 @@ def on_record(lines: Iterable[bytes]) -> OnRecord:
     return found.result()
 
 
-def _told_by(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
+def _checkpoints_in(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
     """Return the checkpoints that an event reports as made, as pruned, and as lost."""
     nothing: frozenset[Sha] = frozenset()
     if line.type == CheckpointPruned.TYPE:
-        told = msgspec.json.decode(line.data, type=_Pruned)
-        gone = frozenset(told.checkpoints)
-        return (nothing, nothing, gone) if told.lost else (nothing, gone, nothing)
+        pruned = msgspec.json.decode(line.data, type=_Pruned)
+        gone = frozenset(pruned.checkpoints)
+        return (nothing, nothing, gone) if pruned.lost else (nothing, gone, nothing)
 
     if line.type == StateTransition.TYPE:
         body = msgspec.json.decode(line.data, type=_Transition).transition

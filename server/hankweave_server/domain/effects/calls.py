@@ -23,7 +23,7 @@ _OUR_READERS = frozenset(
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
 
 
-def told(deed: str, actor: str, codon_id: str, seq: int) -> str:
+def report_line(deed: str, actor: str, codon_id: str, seq: int) -> str:
     """Return a line for reports; the deed is empty if only the call is known."""
     may = f" may have {deed}" if deed else ""
     return f"{actor} of codon {codon_id}{may} (event {seq})"
@@ -43,8 +43,8 @@ def of_call(
     kind = kind_of(tool)
     found = dict.fromkeys(_deeds_of(kind, given, roots))
     is_known = kind not in (None, ToolKind.READS)
-    says_so = given.get("external") is True or (is_marked and not is_known)
-    if not found and (tool.startswith(_ELSEWHERE) or says_so):
+    is_declared = given.get("external") is True or (is_marked and not is_known)
+    if not found and (tool.startswith(_ELSEWHERE) or is_declared):
         return ("",)
 
     return tuple(found)

@@ -60,8 +60,8 @@ _NO_FILES = re.compile(r"/dev/(?:null|zero|std(?:in|out|err)|tty|fd/.*)$")
 _SEPARATORS = ";&|()\n"
 _SUBSTITUTION = re.compile(r"\$\(|`")
 
-_TELLING = {word for name, words in _REACHING.items() for word in words or {name}} | _WRITERS
-_NAMES = "|".join(map(re.escape, sorted(_TELLING, key=len, reverse=True)))
+_WITH_EFFECTS = {word for name, words in _REACHING.items() for word in words or {name}} | _WRITERS
+_NAMES = "|".join(map(re.escape, sorted(_WITH_EFFECTS, key=len, reverse=True)))
 _SUSPECT = re.compile(rf"(?<![\w-])(?:{_NAMES})(?![\w-])|>")
 """Without a match there is no effect to find, and the line is not divided into words."""
 

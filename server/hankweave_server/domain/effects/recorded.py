@@ -1,4 +1,4 @@
-"""The events of a journal that tell of effects outside the work tree.
+"""The events of a journal that report effects outside the work tree.
 
 `RecordedEffects` follows the journal line by line, as it is written, and keeps numbers of events.
 `deeds_in` says what one of them may have done. A call that was denied has done nothing, and neither
@@ -37,7 +37,7 @@ from hankweave_server.domain.execution_thread import plan_entry
 UNSEEN = (
     "Commands and programs ran; they may have had effects outside the work tree that were not seen"
 )
-"""Said once if anything ran that can do more than its event tells."""
+"""Reported once if anything ran that can do more than its event says."""
 
 _TYPE = re.compile(rb'"type":"([a-z.]+)"')
 _TYPE_WITHIN = 400
@@ -67,14 +67,14 @@ class RecordedEffects:
     programs: list[int] = field(default_factory=list)
     """Rigs, and starts of codons."""
     last_command: int = 0
-    """The last event of something that can do more than its event tells."""
+    """The last event of something that can do more than its event says."""
     waiting: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Calls of `found` without a result yet: event and tool, by the id of the call."""
     denied: list[str] = field(default_factory=list)
     """Tools of which a call was denied that has no result yet."""
 
     def add(self, seq: int, line: bytes, inside: tuple[str, ...]) -> None:
-        """Add the next journal line; one that cannot be read tells of nothing."""
+        """Add the next journal line; one that cannot be read has no effects."""
         kind = _TYPE.search(line, 0, _TYPE_WITHIN)
         act = None if kind is None else _ACTS.get(kind[1])
         if act is None or (act is RecordedEffects._returned and not self.waiting):
@@ -148,7 +148,7 @@ _ACTS = {
 
 
 def deeds_in(event: Event, plan: tuple[PlanEntry, ...], inside: tuple[str, ...]) -> tuple[str, ...]:
-    """Return, each as a line for reports, what an event tells of."""
+    """Return the effects that an event reports, each as a line for reports."""
     match event.data:
         case AssistantAction(tool_name=str() as tool, codon_id=codon_id) as call:
             given = call.tool_input or {}
@@ -162,7 +162,7 @@ def deeds_in(event: Event, plan: tuple[PlanEntry, ...], inside: tuple[str, ...])
         case _:
             return ()
 
-    return tuple(calls.told(deed, actor, codon_id, event.seq) for deed in deeds)
+    return tuple(calls.report_line(deed, actor, codon_id, event.seq) for deed in deeds)
 
 
 def is_plain_program(event: Event, plan: tuple[PlanEntry, ...]) -> bool:

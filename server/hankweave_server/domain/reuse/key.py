@@ -140,7 +140,7 @@ def _canonical(value: object) -> bytes:
 _VARIABLES = ("codon.env.", "agent.environment.", "commandEnvironment.")
 _DIGITS, _DIGITS_OF_VARIABLES = 12, 4
 
-_SAID: Mapping[str, str] = {
+_DESCRIPTIONS: Mapping[str, str] = {
     "codonId": "its id",
     "loop": "its place in a loop",
     "prompt": "its prompt",
@@ -190,16 +190,16 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the inputs that differ, in words; empty if the hashes are too short to tell."""
+    """Return the inputs that differ, in words; empty if the hashes are too short to differ."""
     names = (name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    return tuple(dict.fromkeys(map(_said, sorted(names))))
+    return tuple(dict.fromkeys(map(_described, sorted(names))))
 
 
-def _said(name: str) -> str:
+def _described(name: str) -> str:
     if name.startswith("codon."):
         return f"its {name.removeprefix('codon.')} in the hank"
 
-    for prefix, words in _SAID.items():
+    for prefix, words in _DESCRIPTIONS.items():
         if name == prefix:
             return words
 

@@ -180,7 +180,7 @@ class Branching:
 
                 raise
 
-            await self._tell(draft.intent, causes, recovered=False)
+            await self._record_branch(draft.intent, causes, recovered=False)
 
         return BranchMade(execution_path=str(final), run_id=draft.run_id)
 
@@ -201,7 +201,7 @@ class Branching:
             return False
 
         await anyio.to_thread.run_sync(remove_temporary, intent)
-        await self._tell(intent, (), recovered=True)
+        await self._record_branch(intent, (), recovered=True)
         return True
 
     async def recall_inheritance(self) -> None:
@@ -362,11 +362,11 @@ class Branching:
             ),
         )
 
-    async def _tell(
+    async def _record_branch(
         self, intent: BranchIntent, causes: tuple[int | str, ...], *, recovered: bool
     ) -> None:
-        told = recovered and await anyio.to_thread.run_sync(self._is_told, intent)
-        if not told:
+        is_recorded = recovered and await anyio.to_thread.run_sync(self._is_recorded, intent)
+        if not is_recorded:
             await self._ctx.ledger.record(
                 ExecutionBranched(
                     execution_path=intent.execution_path,
@@ -381,7 +381,7 @@ class Branching:
 
         await anyio.to_thread.run_sync(fsutil.remove_durably, self._ctx.layout.branch_intent)
 
-    def _is_told(self, intent: BranchIntent) -> bool:
+    def _is_recorded(self, intent: BranchIntent) -> bool:
         """Return whether the journal has the event.
 
         In events of this type, a run id appears only as the branch's.

@@ -89,7 +89,7 @@ def with_notice(system_prompt: str | None, notice: Notice | None) -> str | None:
     return text_of(notice) if system_prompt is None else f"{system_prompt}\n\n{text_of(notice)}"
 
 
-def told(notice: Notice, codon_id: CodonId, *, live: bool) -> tuple[Entry, ...]:
+def receipt_entries(notice: Notice, codon_id: CodonId, *, live: bool) -> tuple[Entry, ...]:
     """Return what is journaled once an agent has received the notice."""
     return (
         AgentTold(operation_id=notice.operation_id),
@@ -351,7 +351,7 @@ class AgentWork:
     async def _after_limit(self, task: AgentTask, ending: Ending) -> AgentTask | None:
         """Wait if the agent has met a limit, and return the task that continues then."""
         limit = self._limit_in(ending)
-        if limit is None or self._budget.look() is not None:
+        if limit is None or self._budget.check() is not None:
             self._waits.release()
             return None
 
@@ -441,16 +441,16 @@ class AgentWork:
             case SessionStarted():
                 await self._session_started(signal)
             case MessageReceived(operation_id=operation_id):
-                await self._told(operation_id, live=True)
+                await self._record_receipt(operation_id, live=True)
             case _:
                 pass
 
-        await self._narrator.tell(signal)
+        await self._narrator.record(signal)
 
     async def _report_refusals(self, signal: AgentSignal, fence: Fence | None) -> None:
         events = await self._fence.in_signal(signal, fence)
         if events:
-            await self._record.tell(*events)
+            await self._record.append(*events)
 
     async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
         if self._record.is_running:
@@ -472,7 +472,7 @@ class AgentWork:
             return
 
         await self._record.move(lifecycle.begin(current, session_id=signal.session_id))
-        await self._record.tell(
+        await self._record.append(
             CodonStartedEvent(
                 codon_id=self._record.entry.codon_id,
                 codon_name=self._record.entry.codon.name,
@@ -484,12 +484,14 @@ class AgentWork:
             )
         )
         if self._notice is not None:
-            await self._told(self._notice.operation_id, live=False)
+            await self._record_receipt(self._notice.operation_id, live=False)
 
-    async def _told(self, operation_id: str, *, live: bool) -> None:
+    async def _record_receipt(self, operation_id: str, *, live: bool) -> None:
         notice = self._ctx.state.notice
         if notice is not None and notice.operation_id == operation_id:
-            await self._record.tell(*told(notice, self._record.entry.codon_id, live=live))
+            await self._record.append(
+                *receipt_entries(notice, self._record.entry.codon_id, live=live)
+            )
 
     def _ending(self, outcome: AgentOutcome) -> Ending:
         conversation = self._narrator.conversation
@@ -500,7 +502,7 @@ class AgentWork:
             request_timed_out=conversation.request_timed_out,
             had_session=self._record.is_running,
             result_success=None if conversation.result is None else conversation.result.success,
-            text=conversation.last_words,
+            text=conversation.failure_text,
             context_exceeded=conversation.context_exceeded,
             compacted=conversation.compacted and not self._record.entry.codon.auto_compact,
         )
@@ -511,7 +513,7 @@ class AgentWork:
         if codon.exhaust_with_prompt is None or self._is_interrupted():
             return None
 
-        if self._budget.look() is not None:
+        if self._budget.check() is not None:
             return None
 
         ended_well = isinstance(self.judged(ending), CodonSuccess)
@@ -523,7 +525,7 @@ class AgentWork:
         working = self._record.working()
         tokens, number = working.current_tokens, working.extension_count + 1
         session_id = self._session_id()
-        await self._record.tell(
+        await self._record.append(
             ExtensionCountUpdated(
                 run_id=self._record.run_id,
                 codon_id=self._record.entry.codon_id,

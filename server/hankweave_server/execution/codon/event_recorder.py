@@ -56,8 +56,8 @@ from hankweave_server.execution.codon.file_changes import (
     SHORTEST_BETWEEN_LINES,
     SHORTEST_IN_A_CALL,
     FileChangeReporter,
-    LookPace,
     News,
+    ScanSchedule,
     picture,
 )
 from hankweave_server.execution.context import ExecutionContext
@@ -101,7 +101,7 @@ LIMIT = 64 * 1024
 LONGEST_SECRET = 4096
 """Characters beyond a limit that are read to recognize a secret that the limit would cut."""
 
-LAST_WORDS = 20
+STDERR_LINES_KEPT = 20
 """Lines of stderr kept to say why an agent failed."""
 
 
@@ -121,13 +121,13 @@ class ConversationResult:
         """The facts that the agent has reported about limits of its provider."""
         self.has_worked = False
         """The model has answered: it called a tool, thought, or spent tokens on an answer."""
-        self._said = ""
+        self._last_text = ""
         self._printed: list[str] = []
         self._printed_characters = 0
-        self._complaints: deque[str] = deque(maxlen=LAST_WORDS)
+        self._complaints: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
 
     @property
-    def last_words(self) -> str:
+    def failure_text(self) -> str:
         """The text that says why the agent failed."""
         if self.result is not None and self.result.text:
             return self.result.text
@@ -142,8 +142,8 @@ class ConversationResult:
     def reported(self, facts: LimitFacts) -> None:
         self.facts = self.facts.merged(facts)
 
-    def said(self, text: str) -> None:
-        self._said = text or self._said
+    def note_text(self, text: str) -> None:
+        self._last_text = text or self._last_text
 
     def printed(self, line: str) -> None:
         """Add a line of a program that sends no messages; drop lines beyond the limit."""
@@ -158,7 +158,7 @@ class ConversationResult:
     def captured_as(self, name: str) -> Captured:
         """Return the answer as a variable's value."""
         result = self.result.text if self.result is not None and self.result.success else ""
-        text = result or self._said or "\n".join(self._printed)
+        text = result or self._last_text or "\n".join(self._printed)
         text = self._clean(text)  # Before it is cut, as a part would not be recognized.
         return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
 
@@ -226,7 +226,7 @@ class EventRecorder:
         """Calls that the agent has waited for and that have not returned."""
         self._unasked: set[str] = set()
         """Tools that the agent was seen to call without waiting."""
-        self._pace = LookPace(0.0)
+        self._schedule = ScanSchedule(0.0)
         self._announced = ""
         """The call that caused the last scan ahead of a tool."""
         self._is_unsaved = False
@@ -235,10 +235,10 @@ class EventRecorder:
         """The tools whose calls changed them, in order."""
         self._has_changed = False
         """Files changed since the last checkpoint of its steps."""
-        self._fruitless_looks = 0
-        self._looked_at = -math.inf
-        self._is_tree_told = False
-        self._tree_told_at = -math.inf
+        self._fruitless_scans = 0
+        self._scanned_at = -math.inf
+        self._is_tree_sent = False
+        self._tree_sent_at = -math.inf
         self.session_id: str | None = None
         self.message_id: str | None = None
         """The newest message after which no tool call is open: one to fork after."""
@@ -260,12 +260,12 @@ class EventRecorder:
         self._processes = tuple
         self._first_processes = None
         self._asked_ahead = 0
-        self._pace = LookPace(anyio.current_time())
+        self._schedule = ScanSchedule(anyio.current_time())
         self._called_at.clear()
         self._costs.begin_conversation()
         self.conversation = ConversationResult(self._ctx.ledger.redactor.text)
 
-    async def tell(self, signal: AgentSignal) -> None:
+    async def record(self, signal: AgentSignal) -> None:
         """Record the events of one signal; the caller handles a session's start."""
         match signal:
             case SessionStarted(session_id=session_id, model=model):
@@ -276,7 +276,7 @@ class EventRecorder:
             case AgentSaid(text=text):
                 self._calls.spoke()
                 self._note_message()
-                self.conversation.said(text)
+                self.conversation.note_text(text)
                 self._steps.spoke()
                 await self._act("message", text)
                 await self._message_ended()
@@ -286,7 +286,7 @@ class EventRecorder:
                 self._note_message()
                 await self._act("thinking", text)
             case ToolAnnounced(tool_use_id=tool_use_id, name=name):
-                await self._look_ahead_of(tool_use_id, name)
+                await self._scan_ahead_of(tool_use_id, name)
             case ToolCalled():
                 await self._tool_called(signal)
             case ToolReturned():
@@ -308,11 +308,11 @@ class EventRecorder:
                 self._calls.printed()
                 self.conversation.printed(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
-                await self._look_between_lines()
+                await self._scan_between_lines()
             case Stderr(line=line):
                 self.conversation.complained(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
-                await self._look_between_lines()
+                await self._scan_between_lines()
             case ContextExceeded(reason="compact_boundary"):
                 self.conversation.compacted = True
             case ContextExceeded(reason=reason):
@@ -411,12 +411,12 @@ class EventRecorder:
     async def _note_news(self, news: News, source: FileSource) -> None:
         self._is_unsaved |= news.any
         self._has_changed |= news.any
-        self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
-        self._is_tree_told &= not news.moved
-        now = self._looked_at = self._ctx.clock.monotonic()
-        is_late = now - self._tree_told_at >= TREE_INTERVAL or source.kind != "tool_use"
-        if not self._is_tree_told and is_late:
-            self._is_tree_told, self._tree_told_at = True, now
+        self._fruitless_scans = 0 if news.any else self._fruitless_scans + 1
+        self._is_tree_sent &= not news.moved
+        now = self._scanned_at = self._ctx.clock.monotonic()
+        is_late = now - self._tree_sent_at >= TREE_INTERVAL or source.kind != "tool_use"
+        if not self._is_tree_sent and is_late:
+            self._is_tree_sent, self._tree_sent_at = True, now
             await self._post(await picture(self._ctx))
 
     @property
@@ -448,8 +448,8 @@ class EventRecorder:
 
     async def _message_ended(self) -> None:
         """Handle the end of a message, a boundary people see: make it a target to go back to."""
-        since = self._ctx.clock.monotonic() - self._looked_at
-        is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
+        since = self._ctx.clock.monotonic() - self._scanned_at
+        is_chatter = self._fruitless_scans > CHATTER and since < CHATTER_INTERVAL
         if "turn" in self._points and not is_chatter:
             await self.announce_work(FileSource(kind="tool_use"), is_frequent=True)
             await self._reach("turn")
@@ -464,31 +464,31 @@ class EventRecorder:
         """
         while "before-tool" in self._points:
             shortest = SHORTEST_IN_A_CALL if self._waits else SHORTEST
-            due_in = self._pace.due_in(anyio.current_time(), shortest)
+            due_in = self._schedule.due_in(anyio.current_time(), shortest)
             if due_in > 0:
                 await anyio.sleep(due_in)
             elif self._waits and not self._called_at:
                 await anyio.sleep(shortest)
             else:
-                await self._look()
+                await self._scan()
 
-    async def _look_between_lines(self) -> None:
-        due_in = self._pace.due_in(anyio.current_time(), SHORTEST_BETWEEN_LINES)
+    async def _scan_between_lines(self) -> None:
+        due_in = self._schedule.due_in(anyio.current_time(), SHORTEST_BETWEEN_LINES)
         if not self._waits and due_in <= 0:
-            await self._look()
+            await self._scan()
 
     async def _tool_asked(self, asked: PermissionAsked) -> None:
         """Handle an agent that waits: nothing that this tool will do has been done."""
         if asked.name not in READ_ONLY_TOOLS:
             self._asked_ahead += 1
-            await self._look()
+            await self._scan()
             reach = await self._reach_of(asked.name, asked.input)
             await self._note_first_processes(reach)
             self._calls.asked(asked.name, reach)
             # Durable before it begins: after a crash, the journal says what it may have changed.
             await self._ctx.ledger.catch_up(insists=False)
 
-    async def _look_ahead_of(self, tool_use_id: str, name: str) -> None:
+    async def _scan_ahead_of(self, tool_use_id: str, name: str) -> None:
         """Scan the files of an agent that announces its calls but does not wait.
 
         It works on meanwhile: the checkpoint may hold a part of what the call does.
@@ -498,16 +498,16 @@ class EventRecorder:
 
         if not self._waits or name in self._unasked:
             self._announced = tool_use_id
-            await self._look()
+            await self._scan()
 
-    async def _look(self) -> None:
+    async def _scan(self) -> None:
         """Save the present files, if anything has changed, before an agent changes more."""
         if "before-tool" in self._points:
             started = anyio.current_time()
             await self.announce_work(FileSource(kind="tool_use"), is_frequent=True)
             cost = anyio.current_time() - started
             await self._reach("before-tool")
-            self._pace.looked(anyio.current_time(), cost)
+            self._schedule.note_scan(anyio.current_time(), cost)
 
     def _note_whether_it_waited(self, done: ToolReturned) -> None:
         """Count an answered request off, or remember a tool that is called without one.
@@ -538,7 +538,7 @@ class EventRecorder:
         await self._note_first_processes(reach)
         asks = call.name not in self._unasked
         taken = self._calls.called(call.tool_use_id, call.name, call.input, reach, asks=asks)
-        await self._look_ahead_of(call.tool_use_id, call.name)
+        await self._scan_ahead_of(call.tool_use_id, call.name)
         self._called_at[call.tool_use_id] = self._ctx.clock.monotonic()
         self._steps.called(call.tool_use_id)
         await self._post(

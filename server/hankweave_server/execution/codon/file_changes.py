@@ -216,7 +216,7 @@ class FileChangeReporter:
             await anyio.sleep(LARGE_PAUSE)
             await post(entry)
 
-    async def tell_of_archive(
+    async def post_archived(
         self, moved: frozenset[bytes], run_id: RunId, codon_id: CodonId
     ) -> bool:
         """Post what left the work tree for the archive; other changes are user edits.
@@ -308,7 +308,7 @@ _SHARE = 20
 _GROWTH = 200
 
 
-class LookPace:
+class ScanSchedule:
     """The schedule of scans; pure, times are seconds on any monotonic clock."""
 
     def __init__(self, began: float) -> None:
@@ -316,7 +316,7 @@ class LookPace:
         self._ended = began
         self._cost = 0.0
 
-    def looked(self, now: float, cost: float) -> None:
+    def note_scan(self, now: float, cost: float) -> None:
         """Note a scan that took `cost` seconds, without the checkpoint that followed it."""
         self._ended = now
         self._cost = cost

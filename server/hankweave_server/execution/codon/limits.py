@@ -62,11 +62,11 @@ class BudgetWatch:
                 await self._turned.wait()
 
             self._turned = anyio.Event()
-            self.look()
+            self.check()
 
         await stop()
 
-    def look(self) -> Overrun | None:
+    def check(self) -> Overrun | None:
         """Compare once, for example when an agent has ended that reported its cost only then."""
         self.overrun = self.overrun or self._allowance.exceeded_by(self._spent())
         return self.overrun

@@ -139,7 +139,7 @@ class Permits:
             await self._settle(asked, self._ctx.desk.new_id(), many, session)
         elif asked.request_id not in self._waiting:
             waiting = self._lay(asked, call, self._policy, judged.reason)
-            await self._record.tell(_requested(waiting.told))
+            await self._record.append(_requested(waiting.request))
             tasks.start_soon(self._wait, asked, waiting, self._policy, session)
 
     async def _heed_hook(
@@ -190,7 +190,7 @@ class Permits:
                 await waiting.answered.wait()
 
             answer = waiting.answer or for_want_of_an_answer(policy)
-            await self._settle(asked, waiting.told.request_id, answer, session)
+            await self._settle(asked, waiting.request.request_id, answer, session)
         finally:
             waiting.settled.set()
 
@@ -262,16 +262,16 @@ def _added(rule: str, codon_id: CodonId, request_id: str) -> PermissionRuleAdded
     )
 
 
-def _requested(told: PendingPermission) -> PermissionRequested:
+def _requested(pending: PendingPermission) -> PermissionRequested:
     return PermissionRequested(
-        codon_id=told.codon_id,
-        request_id=told.request_id,
-        tool_name=told.tool_name,
-        tool_input=told.tool_input,
-        expires_at=told.expires_at,
-        reason=told.reason,
-        suggestion=told.suggestion,
-        on_expiry=told.on_expiry,
+        codon_id=pending.codon_id,
+        request_id=pending.request_id,
+        tool_name=pending.tool_name,
+        tool_input=pending.tool_input,
+        expires_at=pending.expires_at,
+        reason=pending.reason,
+        suggestion=pending.suggestion,
+        on_expiry=pending.on_expiry,
     )
 
 

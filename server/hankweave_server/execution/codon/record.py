@@ -110,12 +110,12 @@ class CodonRecord:
             loop_context=self.entry.loop_context,
             attempt=made + 1,
         )
-        await self.tell(CodonStarted(run_id=self.run_id, codon=record))
+        await self.append(CodonStarted(run_id=self.run_id, codon=record))
 
     async def move(self, to: CodonExecution) -> None:
-        await self.tell(self._transition(to))
+        await self.append(self._transition(to))
 
-    async def tell(self, *entries: Entry) -> None:
+    async def append(self, *entries: Entry) -> None:
         """Record entries that belong to this codon, in one batch."""
         await self._ctx.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
 
@@ -159,7 +159,7 @@ class CodonRecord:
             warnings=terminal.warnings if isinstance(terminal, CompletedCodon) else (),
             reused=terminal.reused if isinstance(terminal, CompletedCodon) else None,
         )
-        await self.tell(self._transition(terminal), event)
+        await self.append(self._transition(terminal), event)
         return terminal
 
     def _cost_of_failed_attempts(self) -> float:
@@ -219,7 +219,7 @@ class CodonEnds:
         sha = await self._checkpoint("completed", codon.checkpoint_label)
         warning = self._warning()
         if warning is not None:
-            await self._record.tell(warning)
+            await self._record.append(warning)
 
         done = lifecycle.complete(
             self._record.working(),

@@ -320,13 +320,13 @@ class CodonRun:
         """
         await self._narrator.announce_work(FileSource(kind="tool_use"))
 
-    async def say(self, notice: Notice) -> None:
+    async def leave_notice(self, notice: Notice) -> None:
         """Leave a notice for the agent, if there is one; it may end before it reads it."""
         self._was_influenced = True
         if self._work.session is not None:
             await self._work.session.leave_message(notice.operation_id, text_of(notice))
 
-    async def tell_of_rollback(self) -> None:
+    async def leave_rollback_notice(self) -> None:
         """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
         self._was_influenced = True
         notice = self._ctx.state.notice
@@ -449,10 +449,10 @@ class CodonRun:
         takeover = Takeover(self._ctx, record, inputs)
         found = await takeover.find()
         if isinstance(found, str):
-            await record.tell(msgspec.structs.replace(inputs, reason=found))
+            await record.append(msgspec.structs.replace(inputs, reason=found))
             return None
 
-        await record.tell(inputs)
+        await record.append(inputs)
         if self._interruption is not None:
             return None
 
@@ -496,7 +496,7 @@ class CodonRun:
 
     async def _note_restored_rig(self, sha: Sha) -> None:
         record, checkpointer = self._record, self._ctx.checkpointer
-        await record.tell(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
+        await record.append(checkpointer.reattached(sha, record.run_id, self._entry.codon_id))
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -565,7 +565,7 @@ class CodonRun:
         with self._commands:
             for part in parts("failed_check"):
                 more = await part.explain(
-                    self._ctx, wanted, begun, sha, self._record.tell, codon.env
+                    self._ctx, wanted, begun, sha, self._record.append, codon.env
                 )
 
         if self._interruption is not None:

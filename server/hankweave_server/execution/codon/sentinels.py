@@ -35,7 +35,7 @@ from hankweave_server.sentinels.providers.base import OpensModels
 if TYPE_CHECKING:
     from hankweave_server.sentinels.engine import LoadReport, SentinelSetting, Watch
 
-LAST_WORDS: Final = timedelta(seconds=30)
+FINAL_DRAIN: Final = timedelta(seconds=30)
 """Time for sentinels to process the codon's end, while everything else waits."""
 
 SHORT_DRAIN: Final = timedelta(seconds=2)
@@ -93,7 +93,7 @@ class SentinelWatch:
         self._since = self._ctx.ledger.state.last_event_seq
         self._is_listening = True
 
-    def hear(self, published: Published) -> None:
+    def receive(self, published: Published) -> None:
         """Receive an event; runs in the ledger's writer, so it neither waits nor raises."""
         event = published.event
         if self._watch is None or not self._is_listening:
@@ -117,9 +117,9 @@ class SentinelWatch:
             await self._record.move(lifecycle.finish_sentinels(current))
 
         count = self._watch.active_count
-        await self._tell(Info(message=f"Completing work for {count} sentinel(s)..."))
+        await self._post(Info(message=f"Completing work for {count} sentinel(s)..."))
         await self._drain()
-        await self._tell(Info(message=f"Sentinel work completed ({count} sentinel(s))"))
+        await self._post(Info(message=f"Sentinel work completed ({count} sentinel(s))"))
 
     async def finish(
         self,
@@ -132,7 +132,7 @@ class SentinelWatch:
             return
 
         if self._watch.is_watching:
-            await self._drain(LAST_WORDS)
+            await self._drain(FINAL_DRAIN)
 
         self._is_listening = False
         await self._watch.unload(reason)
@@ -163,7 +163,7 @@ class SentinelWatch:
         limit = SHORT_DRAIN if self._is_short else within
         await (self._watch.drain() if limit is None else self._watch.drain(limit))
 
-    async def _tell(self, *entries: Entry) -> None:
+    async def _post(self, *entries: Entry) -> None:
         await self._ctx.ledger.post(
             *entries, run_id=self._record.run_id, codon_id=self._record.entry.codon_id
         )
@@ -194,7 +194,7 @@ class SentinelWatch:
             clock=ctx.clock,
             models=self._models,
             price=ctx.price,
-            tell=self._tell,
+            publish=self._post,
             persists=persists,
             clean=ctx.ledger.redactor.text,
             before=self._before(),
@@ -212,7 +212,7 @@ async def sentinels_of(
     async with task_group() as tasks:
         watch = SentinelWatch(ctx, record, models, tasks)
         try:
-            with ctx.ledger.subscribe(watch.hear):
+            with ctx.ledger.subscribe(watch.receive):
                 yield watch
         finally:
             watch.close()

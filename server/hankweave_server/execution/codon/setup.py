@@ -227,7 +227,7 @@ class Checks:
         except RigError as error:
             fault = error
 
-        await self._record.tell(
+        await self._record.append(
             *await self._refusals.in_text(output.text, fence),
             CheckCompleted(
                 codon_id=self._record.entry.codon_id,

@@ -46,7 +46,7 @@ from hankweave_server.execution.codon.file_changes import PERSON, FileChangeRepo
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
 
-BETWEEN_LOOKS = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two comparisons with the wall clock, which may be set or stand still."""
 
 LONGEST_MESSAGE = 500
@@ -146,7 +146,7 @@ class LimitWaits:
         self.wake()
 
     def wake(self) -> None:
-        """Let a wait look at what it is to do."""
+        """Wake the wait, so that it checks what to do."""
         self._woken.set()
 
     async def before_first(self, subjects: tuple[Subject, ...]) -> Subject | None:
@@ -157,7 +157,7 @@ class LimitWaits:
         subject = self._choice(subjects)
         known = self._known(subject)
         if known is None:
-            await self._tell_of_fallback(subject, subjects[0])
+            await self._report_fallback(subject, subjects[0])
             return subject
 
         if known.end <= self._now():
@@ -206,7 +206,7 @@ class LimitWaits:
         if chosen.model != subject.model:
             end = self._end_for(chosen)
             if end is None or end <= self._now():
-                await self._tell_of_fallback(chosen, subject)
+                await self._report_fallback(chosen, subject)
                 return chosen
 
             until = end
@@ -259,11 +259,11 @@ class LimitWaits:
         ends = [self._ends.get((account, scope)) for scope in ("", subject.model)]
         return max(filter(None, (*ends, None if known is None else known.end)), default=None)
 
-    async def _tell_of_fallback(self, chosen: Subject, instead_of: Subject) -> None:
+    async def _report_fallback(self, chosen: Subject, instead_of: Subject) -> None:
         if chosen.model != instead_of.model:
             codon = self._record.entry.codon_id
             limited = instead_of.model or "its model"
-            await self._record.tell(
+            await self._record.append(
                 Info(message=f"Codon {codon} uses {chosen.model}: {limited} has reached a limit.")
             )
 
@@ -277,7 +277,7 @@ class LimitWaits:
     async def _begin(self, wait: CodonWait, session_id: str | None) -> None:
         record = self._record
         record.hold_time()
-        await record.tell(
+        await record.append(
             CodonWaitChanged(
                 run_id=record.run_id,
                 codon_id=record.entry.codon_id,
@@ -313,7 +313,7 @@ class LimitWaits:
             known = self._known(subject)
             self._was_known |= known is not None
             if known is not None and known.end > foreseen.until:
-                # Somebody else has tried, and met the limit again.
+                # Another request has met the limit again.
                 wait = self._shared(known, subject, since=wait.since, number=wait.number)
                 await self._begin(wait, session_id)
                 foreseen = Foreseen(wait, self._ctx.clock)
@@ -326,7 +326,7 @@ class LimitWaits:
 
             self._woken = anyio.Event()
             if not self._is_ended and self._attention() == "stay":
-                with anyio.move_on_after(BETWEEN_LOOKS):
+                with anyio.move_on_after(CHECK_INTERVAL):
                     await self._woken.wait()
 
         if attention == "suspend":
@@ -366,7 +366,7 @@ class LimitWaits:
         waited = waited_ms_at(record.current, self._ctx.now_text())
         await FileChangeReporter(self._ctx).scan_and_report(PERSON, record.run_id, None)
         record.count_time()
-        await record.tell(
+        await record.append(
             CodonWaitChanged(
                 run_id=record.run_id, codon_id=record.entry.codon_id, waited_ms=waited
             ),

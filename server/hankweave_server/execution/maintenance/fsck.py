@@ -90,14 +90,14 @@ def check_store(
     return FsckReport(
         checked=found.checked,
         damages=tuple(
-            DamagedCheckpoint(checkpoint=sha, damages=_told(damages))
+            DamagedCheckpoint(checkpoint=sha, damages=_as_damaged_objects(damages))
             for sha, damages in found.damages.items()
         ),
         missing=tuple(sorted(found.missing)),
     )
 
 
-def _told(damages: Iterable[Damage]) -> tuple[DamagedObject, ...]:
+def _as_damaged_objects(damages: Iterable[Damage]) -> tuple[DamagedObject, ...]:
     return tuple(
         DamagedObject(sha=Sha(each.sha), kind=each.kind, path=os.fsdecode(each.path))
         for each in damages

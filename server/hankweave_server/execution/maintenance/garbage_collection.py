@@ -68,7 +68,7 @@ from hankweave_server.paths import Layout
 
 Causes = tuple[int | str, ...]
 
-TOLD_TOGETHER = 1_000
+SHAS_PER_EVENT = 1_000
 """Shas in one `checkpoint.pruned` event: some forty kilobytes."""
 
 
@@ -161,7 +161,7 @@ class GarbageCollector:
             finally:
                 # The caller may be gone by now; what was pruned is recorded all the same.
                 with anyio.CancelScope(shield=True):
-                    await self._tell_pruned(causes)
+                    await self._record_pruned(causes)
 
             if pruned.finished:
                 lost = None if pruned.unreadable is None else Sha(pruned.unreadable)
@@ -185,7 +185,7 @@ class GarbageCollector:
                 )
 
             repair = StoreRepair(
-                rewritten=made.rewritten[:TOLD_TOGETHER],
+                rewritten=made.rewritten[:SHAS_PER_EVENT],
                 lost=made.lost,
                 moved_refs=moved_refs(made.detached),
                 unknown_permissions=made.unknown_manifests,
@@ -194,8 +194,8 @@ class GarbageCollector:
             if made.has_changed:
                 await self._ledger.record(StoreRepaired(repair=repair), causes=causes)
 
-            for at in range(0, len(made.lost), TOLD_TOGETHER):
-                shas = made.lost[at : at + TOLD_TOGETHER]
+            for at in range(0, len(made.lost), SHAS_PER_EVENT):
+                shas = made.lost[at : at + SHAS_PER_EVENT]
                 await self._ledger.record(
                     CheckpointPruned(checkpoints=shas, lost=True), causes=causes
                 )
@@ -241,9 +241,9 @@ class GarbageCollector:
 
     async def finish_interrupted(self, recorded: OnRecord) -> int:
         """Record, at a start, what a server pruned without recording it; return the number."""
-        return await self._tell_pruned((), recorded=recorded)
+        return await self._record_pruned((), recorded=recorded)
 
-    async def _tell_pruned(self, causes: Causes, recorded: OnRecord | None = None) -> int:
+    async def _record_pruned(self, causes: Causes, recorded: OnRecord | None = None) -> int:
         """Record which checkpoints of the intent are gone, and remove the intent."""
         path = self._layout.prune_intent
         try:
@@ -252,15 +252,15 @@ class GarbageCollector:
             return 0
 
         gone = [sha for sha in intent.checkpoints if sha not in self._checkpointer.known]
-        untold = [sha for sha in gone if recorded is None or sha in recorded.standing]
-        for at in range(0, len(untold), TOLD_TOGETHER):
-            shas = tuple(untold[at : at + TOLD_TOGETHER])
-            told = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
-            await self._ledger.record(told, causes=causes)
+        unrecorded = [sha for sha in gone if recorded is None or sha in recorded.standing]
+        for at in range(0, len(unrecorded), SHAS_PER_EVENT):
+            shas = tuple(unrecorded[at : at + SHAS_PER_EVENT])
+            event = CheckpointPruned(checkpoints=shas, recovered=recorded is not None)
+            await self._ledger.record(event, causes=causes)
 
         await self.drop_unreachable_rollbacks(causes)
         await anyio.to_thread.run_sync(fsutil.remove_durably, path)
-        return len(untold)
+        return len(unrecorded)
 
     async def drop_unreachable_rollbacks(self, causes: Causes = ()) -> None:
         """Take the rollbacks whose safety checkpoints are gone off the undo and redo stacks."""

@@ -45,7 +45,7 @@ from hankweave_server.logs import logger
 
 log = logger(__name__)
 
-BETWEEN_LOOKS = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds: shorter than a heartbeat, so that a jump of the timestamps is explained near it."""
 
 JUMP_TOLERANCE = 2.0
@@ -171,7 +171,7 @@ class HealthMonitor:
         problem = Problem(code=code, message=message, since=instants.to_text(self._clock.now()))
         self.health = self.health.with_problem(problem)
         log.warning("Degraded (%s): %s", code, message)
-        self._tell(ServerDegraded(code=code, message=message, since=problem.since))
+        self._publish(ServerDegraded(code=code, message=message, since=problem.since))
 
     def withdraw(self, code: ProblemCode) -> None:
         """Report that a problem is over; no-op if there is none."""
@@ -182,9 +182,9 @@ class HealthMonitor:
         self.health = self.health.without(code)
         log.info("Recovered (%s)", code)
         recovered = ServerRecovered(code=code, message=_AGAIN[code], since=problem.since)
-        self._tell(recovered)
+        self._publish(recovered)
 
-    def _tell(self, event: EventData) -> None:
+    def _publish(self, event: EventData) -> None:
         if any(each.code in _JOURNAL_WAITS for each in self.health.problems):
             self._notify(event)
 
@@ -228,11 +228,11 @@ class TimeWatch:
     async def run(self) -> None:
         """Check every second until stopped; raise LedgerFailed."""
         while not self._is_stopping:
-            await self._nap(BETWEEN_LOOKS)
+            await self._nap(CHECK_INTERVAL)
             if not self._is_stopping:
-                self._look()
+                self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         before, self._before = self._before, self._reading()
         for event in _news(before, self._before):
             self._ledger.leave(event)
@@ -243,7 +243,7 @@ class TimeWatch:
 
 
 def _news(before: ClockReading, after: ClockReading) -> Iterator[EventData]:
-    pause = pause_between(before, after, BETWEEN_LOOKS)
+    pause = pause_between(before, after, CHECK_INTERVAL)
     if pause is not None:
         yield ServerResumed(suspended_seconds=round(pause.seconds, 3), cause=pause.cause)
 

@@ -28,7 +28,7 @@ from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
-"""Seconds without a checkpoint after which the background looks whether there is work."""
+"""Seconds without a checkpoint after which the background task checks whether there is work."""
 
 MANY = FRESH_PACKS
 """Checkpoints that follow each other after which the background waits for no pause."""
@@ -68,7 +68,7 @@ class Repacker:
         self._wake.set()
         self._is_due = anyio.Event()
         self._taken = 0
-        """Checkpoints since the last look."""
+        """Checkpoints since the last check."""
         self._gave_up = False
         self.is_stopping = False
         self.alone = anyio.Lock()
@@ -82,7 +82,7 @@ class Repacker:
             self._is_due.set()
 
     def wake(self) -> None:
-        """Look soon whether there is something to pack."""
+        """Check soon whether there is something to pack."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class Repacker:
                 if code_of(fault) == ErrorCode.INTERNAL_ERROR:
                     log.exception("The store could not be packed")
 
-                await self._ledger.record(_told(fault))
+                await self._ledger.record(_as_error_event(fault))
 
     async def _pause(self) -> None:
         """Wait until no checkpoint follows the last one soon, or until there are many."""
@@ -225,7 +225,7 @@ class _Rests:
             time.sleep(WORKED_SECONDS)
 
 
-def _told(fault: Exception) -> ErrorEvent:
+def _as_error_event(fault: Exception) -> ErrorEvent:
     return ErrorEvent(
         message=f"The store could not be packed: {fault}. The checkpoints are unchanged.",
         fatal=False,

@@ -1,12 +1,12 @@
 """Look for secrets in what a checkpoint holds that its parent lacks, after its reply.
 
-A checkpoint is exact, so a file with a key is in it like any other. What this task finds is told as
-`checkpoint.secret`: by path, line and rule, never with the value. It waits for a pause (`quiet`),
-reads in short calls, and examines the content in a worker thread. Its work is bounded: `FILE_LIMIT`
-bytes of each file, and `CHECKPOINT_LIMIT` of all files of a checkpoint.
+A checkpoint is exact, so a file with a key is in it like any other. This task reports what it
+finds as `checkpoint.secret`: by path, line and rule, never with the value. It waits for a pause
+(`quiet`), reads in short calls, and examines the content in a worker thread. Its work is bounded:
+`FILE_LIMIT` bytes of each file, and `CHECKPOINT_LIMIT` of all files of a checkpoint.
 
 A server that is killed may leave its last checkpoints unexamined; an orderly end waits for a short
-time. The same content at the same path is told once.
+time. The same content at the same path is reported once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CHECKPOINT_LIMIT = 256 << 20
 BYTES_AT_ONCE = 4 << 20
 """Bytes that one call of the engine reads, while other callers wait."""
 
-TOLD_WITHIN = 5.0
+LATE_AFTER = 5.0
 """Seconds after a checkpoint until its examination is late."""
 
 _PENDING = 1_000
 """Checkpoints that may wait; of more, the oldest are not examined."""
 
-_TOLD = 10_000
-"""Secrets that are remembered, so that they are told once."""
+_REMEMBERED = 10_000
+"""Secrets that are remembered, so that they are reported once."""
 
 _File = tuple[bytes, bytes]
 """A path, and its blob."""
@@ -60,7 +60,7 @@ class SecretScan:
         self._waiting: deque[CheckpointRecord] = deque(maxlen=_PENDING)
         self._wake = anyio.Event()
         self._is_done = anyio.Event()
-        self._told: dict[tuple[bytes, bytes], None] = {}
+        self._reported: dict[tuple[bytes, bytes], None] = {}
         checkpointer.when_taken(self._note)
 
     def _note(self, taken: CheckpointRecord) -> None:
@@ -71,7 +71,7 @@ class SecretScan:
     async def run(self) -> None:
         """Examine checkpoints until cancelled; raise LedgerFailed."""
         while True:
-            with self._quiet.work("secrets", within=TOLD_WITHIN) as work:
+            with self._quiet.work("secrets", within=LATE_AFTER) as work:
                 while self._waiting:
                     await work.turn()
                     await self._examine(self._waiting[0], work)
@@ -103,7 +103,7 @@ class SecretScan:
     async def _found_in(self, taken: CheckpointRecord, work: Work) -> list[SecretInFile]:
         sha = taken.coordinate.checkpoint_sha
         new = await self._checkpointer.call(lambda engine: engine.new_content(sha))
-        waiting = deque(file for file in new if file not in self._told)
+        waiting = deque(file for file in new if file not in self._reported)
         found: list[SecretInFile] = []
         left = CHECKPOINT_LIMIT
         while waiting and left > 0:
@@ -121,9 +121,9 @@ class SecretScan:
             path = os.fsdecode(file[0])
             found += (SecretInFile(path=path, rule=each.rule, line=each.line) for each in findings)
             if findings:
-                self._told[file] = None
-                if len(self._told) > _TOLD:
-                    del self._told[next(iter(self._told))]
+                self._reported[file] = None
+                if len(self._reported) > _REMEMBERED:
+                    del self._reported[next(iter(self._reported))]
 
         return found
 

@@ -120,7 +120,7 @@ class RollbackStory:
         """
         state = self._ctx.state
         run = run_named(state, intent.to_run)
-        if run is not None and not undo.is_told(state, intent.operation_id):
+        if run is not None and not undo.is_recorded(state, intent.operation_id):
             others = tuple(other for other in state.runs if other is not run)
             yield from self._replanned(run, msgspec.structs.replace(state, runs=others))
 
@@ -135,7 +135,7 @@ class RollbackStory:
     ) -> Iterator[Entry]:
         """Yield the events that clients wait for: after them the rollback has happened."""
         direction = intent.direction
-        if not undo.is_told(self._ctx.state, intent.operation_id):
+        if not undo.is_recorded(self._ctx.state, intent.operation_id):
             yield self._journey(intent, direction)
 
         if not has_checkpoint_event:

@@ -1,4 +1,4 @@
-"""Find the intent of a rollback that was cut short, and tell whether it may still be carried out.
+"""Find the intent of a rollback that was cut short, and decide whether it may still be carried out.
 
 An intent is for a crash, or for a disk that was full. Its rollback is finished as long as nothing
 that changed files was acknowledged after it: a checkpoint, another rollback, a codon. Restoring the
@@ -32,7 +32,7 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 
-_LOOKED_AT = tuple(
+_RELEVANT_TYPES = tuple(
     f'"type":"{kind.TYPE}"'.encode()
     for kind in (
         CheckpointCreated,
@@ -64,7 +64,7 @@ async def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     """
     state = ctx.state
     return (
-        undo.is_told(state, intent.operation_id)
+        undo.is_recorded(state, intent.operation_id)
         or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
         or await is_in_journal(ctx, intent)
     )
@@ -136,6 +136,6 @@ async def _later(ledger: Ledger, intent: RollbackIntent) -> AsyncIterator[EventD
         moments.append(intent.source.event_seq)
 
     async for line in ledger.lines_after(max(moments)):
-        if any(name in line for name in _LOOKED_AT):
+        if any(name in line for name in _RELEVANT_TYPES):
             data = codec.decode_event(line).data
             yield codec.decode_transition(data) if isinstance(data, StateTransition) else data

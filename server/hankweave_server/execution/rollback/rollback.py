@@ -35,7 +35,7 @@ few times. Paths that cannot be restored are left as they are, so an undo leaves
 `unrestored` has the sentences, and no codon starts by itself while the content of one differs.
 
 The commit point is the journal batch. `has_happened` looks for it, because the intent file alone
-cannot tell. This is what a start does (`finish_interrupted`) after a crash
+cannot show it. This is what a start does (`finish_interrupted`) after a crash
 
 - before the intent: nothing has moved, and there is no safety checkpoint either.
 - after the intent, with a checkpoint, a codon or another rollback in the journal behind it: that
@@ -61,8 +61,8 @@ because of a single path (`intents.overtaken`).
 Variants: an undo is a rollback to the safety checkpoint of the rollback that it undoes. A rollback
 of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
 move files (a retry may rewind sessions, too), HEAD stays on its branch, and a second checkpoint
-after the restore keeps the restored content from passing for people's edits. A rollback that nobody
-asked for (`RollbackRequest.is_automatic`) keeps people's edits, and what other programs have open
+after the restore keeps the restored content from passing for people's edits. A rollback without a
+request (`RollbackRequest.is_automatic`) keeps people's edits, and what other programs have open
 or change meanwhile. The undo of a retry opens a run.
 
 Read `Rollback.perform` first, then `Restoration.prepare` and `perform` in `restoration`, then
@@ -268,11 +268,11 @@ class Rollback:
             async with active.frozen():
                 yield True
 
-            await active.tell_of_rollback()
+            await active.leave_rollback_notice()
             return
 
         if active is not None and request.on_running == "pause":
-            await active.say(self._notice_of_end(request))
+            await active.leave_notice(self._notice_of_end(request))
 
         why = f"Rolled back to {request.sha[:12]} while it was running."
         await self._runner.quiesce(Halt(why))

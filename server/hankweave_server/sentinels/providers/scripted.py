@@ -26,14 +26,14 @@ class ScriptedModel:
 
     async def ask(self, call: ModelCall) -> ModelAnswer:
         prompt = call.messages[-1].content
-        for failure in _said(prompt, _FAIL):
+        for failure in _texts_after(prompt, _FAIL):
             raise CallFailed(
                 f"The scripted model was told to fail: {failure}.",
                 retriable=failure != "refused",
                 fatal="configuration" if failure == "refused" else None,
             )
 
-        said = "\n".join(_said(prompt, _SAY))
+        said = "\n".join(_texts_after(prompt, _SAY))
         text = (said or prompt) if call.form is None else _filled(said, call.form)
         asked = sum(len(message.content) for message in call.messages) + len(call.system or "")
         return ModelAnswer(text, _counted(asked, len(text)))
@@ -42,7 +42,7 @@ class ScriptedModel:
         """Do nothing; there are no connections."""
 
 
-def _said(prompt: str, mark: str) -> list[str]:
+def _texts_after(prompt: str, mark: str) -> list[str]:
     lines = (line.strip() for line in prompt.splitlines())
     return [line.removeprefix(mark).strip() for line in lines if line.startswith(mark)]
 

@@ -45,6 +45,6 @@ def engine_of(chosen: Engine | None, files: tuple[str, ...]) -> Engine:
     return "jinja" if any(name.endswith(_JINJA_FILES) for name in files) else "eta"
 
 
-def looks_like_jinja(source: str) -> bool:
+def has_only_jinja_tags(source: str) -> bool:
     """Return whether a text has jinja's tags, which Eta ignores, and none of Eta's."""
     return "<%" not in source and any(tag in source for tag in ("{{", "{%"))
