@@ -138,7 +138,7 @@ async def test_a_limit_holds_without_control_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that goes beyond it is asked to end, and the exit says what it has used."""
-    monkeypatch.setattr("hankweave_server.features.map.executor.BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("hankweave_server.features.map.executor.CHECK_INTERVAL", 0.0)
     program = [sys.executable, "-c", "input()"]
     async with await anyio.open_process(program, stdin=subprocess.PIPE) as process:
         limits = ItemLimits(memory=1 << 20)

@@ -186,7 +186,7 @@ class Machine:
             ),
             self.clock,
             nap=self.clock.nap,
-            tell=self.said.append,
+            report=self.said.append,
         )
         return Layout.of_execution(found)
 

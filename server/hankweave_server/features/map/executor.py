@@ -81,7 +81,7 @@ class ItemExit:
     """How the server of an item has ended."""
 
     exit_code: int | None
-    """Negative for a signal; None if nobody knows."""
+    """Negative for a signal; None if it is unknown."""
     overrun: str | None = None
     """The limit that it has exceeded, as a sentence."""
     lost: str | None = None
@@ -144,7 +144,7 @@ _PR_SET_PDEATHSIG = 1
 _GROUP = "item-"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-BETWEEN_LOOKS = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two comparisons with the limits."""
 
 END_SECONDS = 15.0
@@ -225,7 +225,7 @@ class LocalServer:
 
     async def _keep_limits(self) -> None:
         while self._overrun is None:
-            await anyio.sleep(BETWEEN_LOOKS)
+            await anyio.sleep(CHECK_INTERVAL)
             memory, processes = await anyio.to_thread.run_sync(usage_of, self.pid)
             self._overrun = self.limits.beyond(memory, processes)
 

@@ -93,7 +93,7 @@ def found(layout: Layout, exit_code: int | None, max_cost: float | None, log: Pa
         if exit_code is None or exit_code < 0:
             return ItemFindings("crashed", message="Its server ended before it had begun.")
 
-        words = _last_words(log) or f"The server ended with exit code {exit_code}."
+        words = _last_line(log) or f"The server ended with exit code {exit_code}."
         return ItemFindings("failed", message=words)
 
     cost = total_cost(state)
@@ -133,7 +133,7 @@ def _outcome(
         if next_codon(state) is None and active_codon(state) is None:
             return "completed", None, None
 
-        return "crashed", _last_words(log) or "Its server ended by itself.", None
+        return "crashed", _last_line(log) or "Its server ended by itself.", None
 
     if isinstance(newest, FailedCodon) and not is_done(newest, state.execution_plan):
         reason = newest.failure_reason
@@ -152,7 +152,7 @@ def _outcome(
     return "stopped", "Its server was stopped.", None
 
 
-def _last_words(log: Path) -> str | None:
+def _last_line(log: Path) -> str | None:
     """Return the last message that a server has printed for people."""
     try:
         with log.open("rb") as file:

@@ -43,8 +43,8 @@ from hankweave_server.worktree.data_source import layout_of
 
 Action = Literal["status", "now", "off"]
 
-LOOK_SECONDS = 30.0
-"""How long a look at the remote may take."""
+REQUEST_SECONDS = 30.0
+"""Timeout for a request to the remote."""
 
 
 class MirrorAtRest(Value, kw_only=True, omit_defaults=False):
@@ -98,7 +98,7 @@ def _status(root: Path) -> MirrorStatus | MirrorAtRest:
         return at_server(root, lambda client: client.send(GetMirrorStatus()))
     except (NotRunning, ConnectionRefusedError):
         require_execution(root)
-        return _look(layout_of(root))
+        return _read_at_rest(layout_of(root))
 
 
 def _end(root: Path) -> MirrorEnded:
@@ -184,7 +184,7 @@ def _record_of(layout: Layout) -> MirrorRecord:
     return record
 
 
-def _look(layout: Layout) -> MirrorAtRest:
+def _read_at_rest(layout: Layout) -> MirrorAtRest:
     """Ask the remote for the lease; write nothing. Raises Stop if there is no mirror."""
     record = _record_of(layout)
     stands = MirrorAtRest(address=record.address, mode=record.mode, ttl_seconds=record.ttl)
@@ -244,11 +244,11 @@ def _lease(record: MirrorRecord, layout: Layout) -> Lease | None:
     with TemporaryDirectory(dir=temporary_folder()) as folder:
         fetched = MirrorRepository(Path(folder) / "repository", None)
         remote = Remote(record.address, fetched.path, os.environ)
-        tip = remote.tip(LOOK_SECONDS)
+        tip = remote.tip(REQUEST_SECONDS)
         if tip is None:
             return None
 
-        return _known(layout, tip) or fetched.lease(remote.fetch_commit(LOOK_SECONDS))
+        return _known(layout, tip) or fetched.lease(remote.fetch_commit(REQUEST_SECONDS))
 
 
 def _known(layout: Layout, tip: Sha) -> Lease | None:

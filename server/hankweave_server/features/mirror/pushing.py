@@ -106,7 +106,7 @@ class Reactions:
     """The lease is lost, to the commit of another owner, which lacks so many events of ours: end
     this process."""
     lapsed: Callable[[], Awaitable[None]]
-    """The lease has run out; nobody may have taken it. Stop the agent."""
+    """The lease has run out; another owner may or may not have taken it. Stop the agent."""
     regained: Callable[[], Awaitable[None]]
     """It is held again."""
     troubled: Callable[[str], None]
@@ -229,7 +229,7 @@ class Mirroring:
             self._scope.cancel()
             await self._is_over.wait()
 
-        self._tell_advance()
+        self._signal_advance()
         if self._is_lapsed:
             self._is_lapsed = False
             await self._reactions.regained()
@@ -325,9 +325,9 @@ class Mirroring:
             self._is_lapsed = False
             await self._reactions.regained()
 
-        self._tell_advance()
+        self._signal_advance()
 
-    def _tell_advance(self) -> None:
+    def _signal_advance(self) -> None:
         self._advanced.set()
         self._advanced = anyio.Event()
 

@@ -137,7 +137,7 @@ class Remote:
         """Return what the ref names; None if it does not exist. Raises Unreachable."""
         done = self._git("ls-remote", self.address, LEASE_REF, within=within)
         if done.returncode:
-            raise Unreachable(_words(done))
+            raise Unreachable(_error_text(done))
 
         for line in done.stdout.decode().splitlines():
             sha, _, name = line.partition("\t")
@@ -164,7 +164,7 @@ class Remote:
             within=within,
         )
         if fetched.returncode:
-            raise Unreachable(_words(fetched))
+            raise Unreachable(_error_text(fetched))
 
         found = self._git("rev-parse", "--verify", LEASE_REF, within=within)
         return Sha(found.stdout.decode().strip())
@@ -189,10 +189,10 @@ class Remote:
         if done.returncode == 0:
             return Pushed("done", sent_bytes=sent)
 
-        return self._asked(new, expected, _words(done), within, sent)
+        return self._asked(new, expected, _error_text(done), within, sent)
 
     def keep(self, commit: Sha, ref: str, within: float) -> bool:
-        """Create a ref that nobody else uses; return whether it is there now."""
+        """Create a ref that no other owner uses; return whether it is there now."""
         try:
             done = self._git("push", "--porcelain", self.address, f"{commit}:{ref}", within=within)
         except Unreachable:
@@ -203,7 +203,7 @@ class Remote:
     def unblock(self, after: float, now: float) -> None:
         """Remove a lock file that a push has left behind which died with its machine.
 
-        That can be told on a path of this machine alone: the file has been the same for `after`
+        That can be detected on a path of this machine alone: the file has been the same for `after`
         seconds, which no push takes. `now` is the time on a clock that does not stop.
         """
         lock = Path(self.address, f"{LEASE_REF}.lock")
@@ -290,14 +290,14 @@ class Remote:
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def _words(done: subprocess.CompletedProcess[bytes]) -> str:
+def _error_text(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return why git failed: its last line about it."""
     lines = [*done.stderr.decode("utf-8", "replace").splitlines()]
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
+    messages = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
     rejected = [
         line for line in done.stdout.decode("utf-8", "replace").splitlines() if line[:1] == "!"
     ]
-    found = telling[:1] or rejected or lines[-1:]
+    found = messages[:1] or rejected or lines[-1:]
     return one_line(found[0]) if found else f"git ended with exit code {done.returncode}"
 
 

@@ -12,8 +12,8 @@ To take the lease over from an owner that may still live, it is taken before the
 from then on, that owner cannot push. It stops its agent when it notices, or when its own lease has
 run out, so the execution is published only after that.
 
-A crash leaves a folder that nothing takes for an execution, and perhaps a lease that nobody renews.
-Such a lease can be taken like that of any owner that does not answer.
+A crash leaves a folder that nothing takes for an execution, and perhaps an orphaned lease.
+That lease can be taken like that of any owner that does not answer.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ TEMPORARY: Final = f"{STATE_DIRECTORY}-resume-"
 FETCH_SECONDS = 600.0
 """How long it may take to fetch an execution."""
 
-LOOK_SECONDS = 60.0
-"""How long a look at the ref, or a push of a new lease, may take."""
+REQUEST_SECONDS = 60.0
+"""Timeout for reading the ref, or for pushing a new lease."""
 
 BETWEEN_NOTICES = 5.0
 """Seconds between two lines that say how long the wait still takes."""
@@ -121,11 +121,11 @@ def resume(
     clock: Clock | None = None,
     *,
     nap: Callable[[float], None] = time.sleep,
-    tell: Callable[[str], None] = _on_stderr,
+    report: Callable[[str], None] = _on_stderr,
 ) -> Path:
     """Take the lease and restore the execution; return its directory. It blocks.
 
-    `nap` takes seconds; `tell` gets a line for people whenever something takes long. Raises Stop;
+    `nap` takes seconds; `report` gets a line for people whenever something takes long. Raises Stop;
     then nothing is left on this machine.
     """
     clock = SystemClock() if clock is None else clock
@@ -140,7 +140,7 @@ def resume(
     temporary.mkdir(mode=fsutil.PRIVATE_DIRECTORY)
     try:
         with _faults_of(wanted.address):
-            resumption = _Resumption(wanted, temporary, clock, nap, tell)
+            resumption = _Resumption(wanted, temporary, clock, nap, report)
             return resumption.published(None if chosen is None else place)
     finally:
         remove_unpublished(temporary)
@@ -182,19 +182,19 @@ class _Resumption:
         folder: Path,
         clock: Clock,
         nap: Callable[[float], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._wanted = wanted
         self._folder = folder
         self._clock = clock
         self._nap = nap
-        self._tell = tell
+        self._report = report
         self._repository = MirrorRepository(folder / "fetched", None)
         self._layout = Layout.of_execution(folder / "execution")
 
     def published(self, place: Path | None) -> Path:
         """Restore the execution, and return its directory: `place`, or one with a managed name."""
-        if self._remote().tip(LOOK_SECONDS) is None:
+        if self._remote().tip(REQUEST_SECONDS) is None:
             raise Stop(
                 f"{self._wanted.address} is not a mirror: it has no {LEASE_REF}.",
                 ExitCode.NO_INPUT,
@@ -233,7 +233,7 @@ class _Resumption:
         return sha, self._repository.contents(sha)
 
     def _recorded(self, contents: MirrorContents) -> MirrorRecord:
-        """Write the record that tells the server of the execution that the lease is its own."""
+        """Write the record by which the server of the execution knows that the lease is its own."""
         fsutil.make_private_directory(self._layout.state_directory)
         record = msgspec.structs.replace(
             record_in(contents), address=self._wanted.address, nonces=(), place=""
@@ -251,13 +251,13 @@ class _Resumption:
         """
         lease = contents.lease
         until = free_from(self._clock.boottime(), lease.ttl)
-        self._tell(
+        self._report(
             f"{lease.owner} has the lease of {self._wanted.address}. Waiting "
             f"{until - self._clock.boottime():.0f} s to see whether it is renewed."
         )
         between = lease.ttl / 6
         remote = self._remote()
-        if self._wait(until, between, lambda: remote.tip(LOOK_SECONDS) == sha):
+        if self._wait(until, between, lambda: remote.tip(REQUEST_SECONDS) == sha):
             return sha, contents
 
         sha, contents = self._fetched()
@@ -275,24 +275,24 @@ class _Resumption:
     def _wait_for_former(self, former: Lease, until: float) -> None:
         left = until - self._clock.boottime()
         if left > 0:
-            self._tell(
+            self._report(
                 f"The lease is taken. Waiting {left:.0f} s for {former.owner} to stop its agent."
             )
             self._wait(until, BETWEEN_NOTICES, lambda: True)
 
-    def _wait(self, until: float, between: float, look: Callable[[], bool]) -> bool:
-        """Wait until a moment of CLOCK_BOOTTIME; return False as soon as `look` returns False.
+    def _wait(self, until: float, between: float, check: Callable[[], bool]) -> bool:
+        """Wait until a moment of CLOCK_BOOTTIME; return False as soon as `check` returns False.
 
-        It looks every `between` seconds, and once after that moment.
+        It checks every `between` seconds, and once after that moment.
         """
         due = until - self._clock.boottime() - BETWEEN_NOTICES
         while (left := until - self._clock.boottime()) > 0:
             if left <= due:
                 due -= BETWEEN_NOTICES
-                self._tell(f"{left:.0f} s left.")
+                self._report(f"{left:.0f} s left.")
 
             self._nap(min(between, left))
-            if not look():
+            if not check():
                 return False
 
         return True
@@ -330,7 +330,7 @@ class _Resumption:
             ttl=record.ttl,
         )
         new = self._repository.retaken(sha, lease)
-        return self._remote().push(new, sha, LOOK_SECONDS)
+        return self._remote().push(new, sha, REQUEST_SECONDS)
 
     def _require(self, done: Pushed) -> None:
         address = self._wanted.address

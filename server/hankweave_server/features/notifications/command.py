@@ -39,12 +39,12 @@ def notify(test: bool, webhooks: tuple[str, ...], services: tuple[str, ...]) -> 
         raise click.UsageError("Name a destination with --webhook or --notify.")
 
     clock = SystemClock()
-    told = Notification("test", "Test", "Notifications of Hankweave arrive here.")
+    notification = Notification("test", "Test", "Notifications of Hankweave arrive here.")
     failed = False
     for each in destinations(webhooks, services, os.environ, clock):
         try:
             envelope = NotificationEnvelope(
-                new_id(), to_text(clock.now()), "test", told, with_content=False
+                new_id(), to_text(clock.now()), "test", notification, with_content=False
             )
             anyio.run(attempt, each, envelope)
         except Undelivered as error:

@@ -102,20 +102,28 @@ class NotificationEnvelope:
 
     @property
     def text(self) -> str:
-        told = self.notification
-        more = f" ({told.count - 1} more like this in the last minute.)" if told.count > 1 else ""
-        content = f"\n\n{told.content}" if self.with_content and told.content else ""
-        return f"{told.text}{more}{content}"
+        notification = self.notification
+        more = (
+            f" ({notification.count - 1} more like this in the last minute.)"
+            if notification.count > 1
+            else ""
+        )
+        content = (
+            f"\n\n{notification.content}" if self.with_content and notification.content else ""
+        )
+        return f"{notification.text}{more}{content}"
 
     def body(self) -> bytes:
-        told = self.notification
-        data = {"execution": self.execution, "title": told.title, "text": told.text}
-        content = {"content": told.content} if self.with_content and told.content else {}
+        notification = self.notification
+        data = {"execution": self.execution, "title": notification.title, "text": notification.text}
+        content = (
+            {"content": notification.content} if self.with_content and notification.content else {}
+        )
         return msgspec.json.encode(
             {
-                "type": told.kind,
+                "type": notification.kind,
                 "timestamp": self.timestamp,
-                "data": {**data, "count": told.count, **told.data, **content},
+                "data": {**data, "count": notification.count, **notification.data, **content},
             }
         )
 

@@ -47,7 +47,7 @@ FLUSH = 1.0
 """Seconds in which the last spans and metrics may be sent."""
 
 ABORT = 0.5
-"""Seconds after that for attempts to end that are told to."""
+"""Seconds after that for attempts to end when they are aborted."""
 
 _NAME = "hankweave"
 _UNNAMED = "unknown_service"
@@ -178,17 +178,17 @@ class _Relay(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told: set[str] = set()
+        self._relayed: set[str] = set()
         self._early: list[str] = []
         self._is_open = False
         self._is_closed = False
 
     def emit(self, record: logging.LogRecord) -> None:
         text = str(record.msg)
-        if text in self._told or self._is_closed:
+        if text in self._relayed or self._is_closed:
             return
 
-        self._told.add(text)
+        self._relayed.add(text)
         self._early.append(_without_quotes(text, record.args))
         if self._is_open:
             self.open()

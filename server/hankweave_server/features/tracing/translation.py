@@ -108,7 +108,7 @@ class _OpenCodon:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _EventMapping:
     """How an event becomes an event of a span."""
 
     place: Literal["run", "codon"]
@@ -116,37 +116,37 @@ class _Told:
     content: tuple[str, ...] = ()
 
 
-_TOLD: Mapping[type[EventData], _Told] = {
-    events.ServerStarted: _Told("run", ("server_version",)),
-    events.ServerStopping: _Told("run"),
-    events.ServerDegraded: _Told("run", ("code",), ("message",)),
-    events.ServerRecovered: _Told("run", ("code",), ("message",)),
-    events.CodonRetrying: _Told("run", ("codon_id", "attempt", "max_attempts", "delay_ms")),
-    events.CodonWaiting: _Told(
+_MAPPINGS: Mapping[type[EventData], _EventMapping] = {
+    events.ServerStarted: _EventMapping("run", ("server_version",)),
+    events.ServerStopping: _EventMapping("run"),
+    events.ServerDegraded: _EventMapping("run", ("code",), ("message",)),
+    events.ServerRecovered: _EventMapping("run", ("code",), ("message",)),
+    events.CodonRetrying: _EventMapping("run", ("codon_id", "attempt", "max_attempts", "delay_ms")),
+    events.CodonWaiting: _EventMapping(
         "codon", ("until", "reason", "source", "number", "model"), ("message",)
     ),
-    events.CodonResumed: _Told("codon", ("by", "waited_ms")),
-    events.CodonExtended: _Told("codon", ("extension_number",), ("exhaust_with_prompt",)),
-    events.CodonWarning: _Told("codon", ("kind",), ("message",)),
-    events.PermissionRequested: _Told("codon", ("request_id", "tool_name"), ("reason",)),
-    events.PermissionResolved: _Told(
+    events.CodonResumed: _EventMapping("codon", ("by", "waited_ms")),
+    events.CodonExtended: _EventMapping("codon", ("extension_number",), ("exhaust_with_prompt",)),
+    events.CodonWarning: _EventMapping("codon", ("kind",), ("message",)),
+    events.PermissionRequested: _EventMapping("codon", ("request_id", "tool_name"), ("reason",)),
+    events.PermissionResolved: _EventMapping(
         "codon", ("request_id", "tool_name", "decision", "by"), ("message",)
     ),
-    events.CheckCompleted: _Told(
+    events.CheckCompleted: _EventMapping(
         "codon", ("check_index", "passed", "duration_ms", "exit_code"), ("command", "output")
     ),
-    events.RigSetupCompleted: _Told("codon", ("command_count", "duration_ms")),
-    events.RigSetupFailed: _Told(
+    events.RigSetupCompleted: _EventMapping("codon", ("command_count", "duration_ms")),
+    events.RigSetupFailed: _EventMapping(
         "codon", ("failure_type", "command_index", "exit_code", "ignored"), ("message",)
     ),
-    events.RollbackStarted: _Told(
+    events.RollbackStarted: _EventMapping(
         "run", ("from_run", "from_codon", "to_codon", "to_checkpoint", "checkpoint_type")
     ),
-    events.RollbackFailed: _Told("run", (), ("message",)),
-    events.RollbackCompleted: _Told(
+    events.RollbackFailed: _EventMapping("run", (), ("message",)),
+    events.RollbackCompleted: _EventMapping(
         "run", ("from_run", "to_run", "checkpoint", "codon_id", "direction"), ("reason",)
     ),
-    events.CheckpointRollback: _Told("codon", ("checkpoint", "direction"), ("reason",)),
+    events.CheckpointRollback: _EventMapping("codon", ("checkpoint", "direction"), ("reason",)),
 }
 
 _FOLLOWED = frozenset(
@@ -183,7 +183,7 @@ class Tracing:
         """Open the spans of a run that an earlier server has left open.
 
         `history` are the last events; if it does not reach back to the beginning of the run, some
-        of what the spans tell is missing. `first_of_branch` is the first run of a branch itself.
+        of the spans' data is missing. `first_of_branch` is the first run of a branch itself.
         """
         self._first_of_branch = first_of_branch
         run = state.runs[0] if state.runs else None
@@ -217,8 +217,8 @@ class Tracing:
                 return self._result(event, result)
             case events.SentinelUnloaded() as ended:
                 return self._sentinel(ended)
-            case data if (told := _TOLD.get(type(data))) is not None:
-                self._tell(event, told)
+            case data if (mapping := _MAPPINGS.get(type(data))) is not None:
+                self._convert(event, mapping)
             case _:
                 pass
 
@@ -445,18 +445,18 @@ class Tracing:
 
     # --- events of spans -------------------------------------------------------------------------
 
-    def _tell(self, event: Event, told: _Told) -> None:
+    def _convert(self, event: Event, mapping: _EventMapping) -> None:
         data = event.data
         if isinstance(data, events.CheckpointRollback) and data.report is None:
             return  # `rollback.completed` follows, and says more.
 
-        fields = told.fields + (told.content if self._with_content else ())
+        fields = mapping.fields + (mapping.content if self._with_content else ())
         attributes = dict(attributes_of(data, fields))
         if isinstance(data, events.RollbackCompleted | events.CheckpointRollback) and data.report:
             counts = data.report.counts
             attributes |= dict(attributes_of(counts, ("added", "updated", "removed", "kept")))
 
-        self._note(event, attributes, event.codon_id if told.place == "codon" else None)
+        self._note(event, attributes, event.codon_id if mapping.place == "codon" else None)
 
     def _checkpoint(self, event: Event, checkpoint: CheckpointRecord) -> None:
         codon_id = checkpoint.coordinate.codon_id

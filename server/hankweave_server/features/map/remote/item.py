@@ -58,7 +58,7 @@ from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
-BETWEEN_LOOKS = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two looks for a new checkpoint."""
 
 _SHARE = 20
@@ -344,7 +344,7 @@ class Worker:
         """Store a snapshot whenever the journal has grown, in a part of the time."""
         known = None
         while True:
-            await anyio.sleep(BETWEEN_LOOKS)
+            await anyio.sleep(POLL_SECONDS)
             grown = _size_of(self._launch.layout.journal)
             if grown is None or grown == known:
                 continue
