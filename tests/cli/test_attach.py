@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 
 from hankweave_client.client import connect_to
 from hankweave_protocol.replies import Mode
-from hankweave_server.cli.attach.control import LOOK_ONLY
+from hankweave_server.cli.attach.control import READ_ONLY
 from hankweave_server.clock import SystemClock
 from support.attached import attached_to, press, text_of, until
 from support.command_line import hankweave
@@ -181,7 +181,7 @@ async def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, b
 
         async with watching(execution, "readandwrite" if by == "token" else "readonly") as pilot:
             await sees(pilot, "read-only")
-            await ask(pilot, "x", LOOK_ONLY)
+            await ask(pilot, "x", READ_ONLY)
             await ask(pilot, "p", "Checkpoints, newest first")
             await ask(pilot, "enter", "This connection is read-only.")
             await press(pilot, "y", "escape", "x")

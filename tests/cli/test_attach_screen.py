@@ -28,7 +28,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server.cli.attach.block_view import BlockView
-from hankweave_server.cli.attach.control import LOOK_ONLY
+from hankweave_server.cli.attach.control import READ_ONLY
 from hankweave_server.cli.attach.drawing import drawn
 from hankweave_server.cli.attach.screen import Attached
 from hankweave_server.cli.attach.transcript import PAGE, Block, ToolCall
@@ -334,7 +334,7 @@ async def test_a_viewers_keys_change_nothing(key: str) -> None:
         await press(pilot, key)
         await press(pilot, "y")
         assert client.sent == []
-        assert LOOK_ONLY in text_of(pilot) or key in "ad"
+        assert READ_ONLY in text_of(pilot) or key in "ad"
 
 
 async def test_a_lost_connection_is_said_until_it_is_back() -> None:

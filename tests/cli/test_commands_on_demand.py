@@ -129,7 +129,7 @@ def test_a_preview_loads_only_what_asks_a_server() -> None:
         "from pathlib import Path; from hankweave_protocol.records import RollbackReport; "
         "from hankweave_server.cli import rollback; import msgspec; "
         f"report = msgspec.json.decode({encode(report)!r}, type=RollbackReport); "
-        "rollback.look = lambda *_, **__: report; rollback.root_of = Path; "
+        "rollback.run_read_only = lambda *_, **__: report; rollback.root_of = Path; "
         "main(['rollback', '--preview', '-e', '.'])"
     )
     assert "hankweave_client.client" in loaded

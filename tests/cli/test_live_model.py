@@ -28,7 +28,14 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.state import CodonWait, FailureReason
-from hankweave_server.cli.live.model import NOTHING, Heard, StepRow, first_row, hear, view
+from hankweave_server.cli.live.model import (
+    NOTHING,
+    ObservedFacts,
+    StepRow,
+    first_row,
+    observe,
+    view,
+)
 from hankweave_server.plain_text import one_line
 from support.histories import MOMENT, completed, failed, running
 from support.showing import NOW, state_of
@@ -36,10 +43,10 @@ from support.showing import NOW, state_of
 ONE = CodonId("one")
 
 
-def heard(*told: EventData) -> Heard:
+def heard(*told: EventData) -> ObservedFacts:
     known = NOTHING
     for data in told:
-        known = hear(known, Event(id="e", timestamp=MOMENT, type=data.TYPE, data=data))
+        known = observe(known, Event(id="e", timestamp=MOMENT, type=data.TYPE, data=data))
 
     return known
 

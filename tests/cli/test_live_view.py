@@ -19,7 +19,7 @@ from hankweave_protocol.events import AgentOutput, BudgetFigures, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.cli.live.frame import amount, duration, frame
-from hankweave_server.cli.live.model import NOTHING, Heard, view
+from hankweave_server.cli.live.model import NOTHING, ObservedFacts, view
 from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveDisplay, keys_of
 from hankweave_server.cli.shared.serving import QUESTION
 from hankweave_server.clock import SystemClock
@@ -101,7 +101,7 @@ def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
 # --- the drawing ----------------------------------------------------------------------------------
 
 
-def drawn(width: int, heard: Heard = NOTHING) -> list[str]:
+def drawn(width: int, heard: ObservedFacts = NOTHING) -> list[str]:
     names = tuple(f"codon-with-a-long-name-{number}" for number in range(30))
     state = state_of(completed(names[0]), running(names[1]), plan=names)
     out = io.StringIO()
@@ -113,7 +113,7 @@ def drawn(width: int, heard: Heard = NOTHING) -> list[str]:
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """Columns are dropped and the rest is cut: a frame has exactly the lines it counts."""
-    lines = drawn(width, Heard(words="地震" * 200, sentinel="x" * 300))
+    lines = drawn(width, ObservedFacts(words="地震" * 200, sentinel="x" * 300))
     assert max(map(cell_len, lines)) <= width
     assert len(lines) == 10 + 1 + 1 + 1 + 3  # Rows, title, omitted, totals; words to address.
     assert any("running" in line for line in lines) or width < 40
@@ -145,7 +145,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     with voice.writing():
         voice.open("hello\n  address", looked_at)
         while asked < 10:
-            voice.hear(event)
+            voice.enqueue(event)
             time.sleep(0.005)
 
     drawings = asked // 2  # It reads the clock when it decides to draw, and when it draws.

@@ -15,7 +15,7 @@ from hankweave_protocol.ids import EventSeq
 from hankweave_server.cli import log as log_command
 from hankweave_server.cli.app import main
 from hankweave_server.cli.output import event_lines
-from hankweave_server.cli.output.event_lines import TOLD
+from hankweave_server.cli.output.event_lines import SHOWN_TYPES
 from hankweave_server.paths import Layout
 
 AT = "2025-01-04T12:00:00.000Z"
@@ -109,7 +109,7 @@ def test_damage_that_is_not_reached_does_not_matter(log: Log) -> None:
 
 
 def test_every_event_that_has_a_line_is_looked_for() -> None:
-    """`TOLD` has the types that the functions of the module match, and no others."""
+    """`SHOWN_TYPES` has the types that the functions of the module match, and no others."""
     source = ast.parse(inspect.getsource(event_lines))
     functions = [each for each in source.body if isinstance(each, ast.FunctionDef)]
     told = {
@@ -119,4 +119,4 @@ def test_every_event_that_has_a_line_is_looked_for() -> None:
         for pattern in ast.walk(function)
         if isinstance(pattern, ast.MatchClass)
     } - {"int", "str"}
-    assert {getattr(events, name).TYPE for name in told} == TOLD
+    assert {getattr(events, name).TYPE for name in told} == SHOWN_TYPES

@@ -38,11 +38,11 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
         voice.open("ready")
         assert reader.begun.wait(LIMIT)
         for line in lines:
-            voice.say(line)
+            voice.write(line)
 
         reader.gate.set()
         assert reader.caught_up.wait(LIMIT)
-        voice.say("after it")
+        voice.write("after it")
 
     return reader.getvalue().splitlines()
 
@@ -52,9 +52,9 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
     stream = io.StringIO()
     voice = LineWriter(stream)
     with voice.writing():
-        voice.say("one")
+        voice.write("one")
         voice.open("ready")
-        voice.say("two")
+        voice.write("two")
 
     assert stream.getvalue() == "ready\none\ntwo\n"
 
@@ -91,6 +91,6 @@ def test_who_closes_the_pipe_is_told_no_more() -> None:
     with voice.writing():
         voice.open("ready")
         for number in range(1_000):
-            voice.say(str(number))
+            voice.write(str(number))
 
     assert "stdout" not in {thread.name for thread in threading.enumerate()}

@@ -22,7 +22,7 @@ from hankweave_server.cli.remote import (
     root_of,
 )
 from hankweave_server.cli.shared import completions
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.local.targeting import root_to_change
 from hankweave_server.plain_text import counted, one_line
 
@@ -66,7 +66,7 @@ def checkpoints(
 
         return CheckpointPage(checkpoints=tuple(found), current_branch=branch)
 
-    page = look(root_of(execution), work)
+    page = run_read_only(root_of(execution), work)
     if as_json:
         print_json(page)
         return

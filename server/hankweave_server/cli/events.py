@@ -253,9 +253,9 @@ def events(
         is_shown = _is_any if as_json or types or form != "table" else _is_for_people
 
         def print_past(read: Read) -> None:
-            _say(printed.head())
+            _print(printed.head())
             found = (line for line, _ in search(matching, read, last) if is_shown(line))
-            _say(printed.lines(islice(found, limit)))
+            _print(printed.lines(islice(found, limit)))
 
         if follow:
             print_past(journal.read)
@@ -263,8 +263,8 @@ def events(
         elif sys.stdout.isatty():
             print_past(journal.read)
         else:
-            with waiting(READING) as tell:
-                print_past(counted(journal, tell))
+            with waiting(READING) as report_progress:
+                print_past(counted(journal, report_progress))
 
 
 def _follow(
@@ -274,25 +274,25 @@ def _follow(
     printed: Format,
     is_shown: Callable[[bytes], bool],
 ) -> None:
-    def tell(event: Event) -> None:
+    def print_event(event: Event) -> None:
         line = codec.encode(event)
         if matching.take(line) is not None and is_shown(line):
-            _say(printed.lines([line]))
+            _print(printed.lines([line]))
 
-    follow_from(root, last, tell)
+    follow_from(root, last, print_event)
 
 
-def counted(journal: ReadableJournal, tell: ReportProgress) -> Read:
+def counted(journal: ReadableJournal, report_progress: ReportProgress) -> Read:
     """Return a reader of the journal that reports its progress: an export may take long."""
 
     def read(since: int, limit: int) -> list[bytes]:
-        tell(READING, since, journal.last_seq)
+        report_progress(READING, since, journal.last_seq)
         return journal.read(since, limit)
 
     return read
 
 
-def _say(lines: Iterable[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
         # With color=None, click would strip what looks like a colour sequence from an agent's text.
         click.echo(line, color=True)

@@ -25,13 +25,13 @@ from hankweave_server.cli.remote import (
     execution_option,
     json_option,
     print_json,
+    report_dead_server,
     root_of,
-    tell_of_dead_server,
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode
 from hankweave_server.local import fsck as without_server
-from hankweave_server.local.server_session import at_server, look
+from hankweave_server.local.server_session import at_server, run_read_only
 from hankweave_server.local.targeting import confirm, require_consent, root_to_change
 from hankweave_server.plain_text import acted_on, counted
 from hankweave_server.worktree.data_source import layout_of
@@ -111,8 +111,8 @@ def gc(
     )
     what = None if as_json else "Looking for checkpoints to prune"
     if dry_run:
-        with waiting(what) as tell:
-            report = look(root, lambda calls: calls.send(sent), tell)
+        with waiting(what) as report_progress:
+            report = run_read_only(root, lambda calls: calls.send(sent), report_progress)
     else:
         report = ask(root, lambda calls: calls.send(sent), what, waits=False)
 
@@ -211,17 +211,19 @@ def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: boo
 
 
 def _checked(root: Path, repair: bool, mirror: str | None, what: str | None) -> FsckReport:
-    with waiting(what) as tell:
+    with waiting(what) as report_progress:
         try:
             return at_server(
-                root, lambda client: client.send(StoreFsck(repair=repair, mirror=mirror)), tell
+                root,
+                lambda client: client.send(StoreFsck(repair=repair, mirror=mirror)),
+                report_progress,
             )
         except (NotRunning, ConnectionRefusedError):
             if repair:
-                tell_of_dead_server(root)
+                report_dead_server(root)
 
             command = StoreFsck(repair=repair, mirror=mirror)
-            return without_server.fsck(layout_of(root), command, tell)
+            return without_server.fsck(layout_of(root), command, report_progress)
 
 
 def _print_repair(repair: StoreRepair) -> None:

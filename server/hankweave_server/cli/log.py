@@ -11,7 +11,7 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
-from hankweave_server.cli.output.event_lines import TOLD, RunLines, event_line
+from hankweave_server.cli.output.event_lines import SHOWN_TYPES, RunLines, event_line
 from hankweave_server.cli.remote import execution_option, follow_from
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import has_past
@@ -23,7 +23,7 @@ from hankweave_server.paths import Layout
 
 _LINES = 100
 _REACH = 32 << 20
-"""Bytes at the journal's end in which `log` looks for its lines, unless it is told how many."""
+"""Bytes at the journal's end that `log` searches for its lines, unless their number is given."""
 
 
 class _Head(msgspec.Struct):
@@ -87,37 +87,39 @@ def log(
     require_execution(root)
     layout, story = Layout.of_execution(root), RunLines()
 
-    def tell(event: Event) -> None:
+    def print_event(event: Event) -> None:
         for line in story.lines(event):
             click.echo(line)
 
-    seq = _tell_all(layout, tell) if everything else _tell_newest(layout, tell, lines)
+    seq = (
+        _print_all(layout, print_event) if everything else _print_newest(layout, print_event, lines)
+    )
 
     if follow:
-        follow_from(root, seq, tell)
+        follow_from(root, seq, print_event)
 
 
-def _tell_all(layout: Layout, tell: Callable[[Event], None]) -> int:
-    """Tell all events, oldest first, and return the last seq; raise Stop at a line that is none.
+def _print_all(layout: Layout, print_event: Callable[[Event], None]) -> int:
+    """Print all events, oldest first, and return the last seq; raise Stop at a line that is none.
 
     A last line that is still being written is skipped.
     """
     number = 0
     for number, line in enumerate(journal_lines(layout), start=1):
         try:
-            if _decode_head(line).type in TOLD:
-                tell(codec.decode_event(line))
+            if _decode_head(line).type in SHOWN_TYPES:
+                print_event(codec.decode_event(line))
         except (Refused, msgspec.MsgspecError, UnicodeError, RecursionError) as fault:
             raise _no_event(layout, number, fault) from None
 
     return number
 
 
-def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | None) -> int:
-    """Tell the newest events that have a line, oldest first, and return the journal's last seq.
+def _print_newest(layout: Layout, print_event: Callable[[Event], None], lines: int | None) -> int:
+    """Print the newest events that have a line, oldest first, and return the journal's last seq.
 
-    Unless it is asked for a number of lines, it looks for some at the journal's end alone, and says
-    what it leaves out. Raises Stop at a line that is no event, after telling those before it.
+    Unless it is asked for a number of lines, it searches the journal's end alone, and prints a note
+    about what it leaves out. Raises Stop at a line that is no event, after those before it.
     """
     if not has_past(layout):
         return 0
@@ -126,7 +128,7 @@ def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | Non
     damage: Stop | None = None
     with searching_journal(layout) as journal:
         since = 0 if lines is not None else max(0, journal.size - _REACH)
-        for end, line in journal.backward(of_types(TOLD), since, with_damage=True):
+        for end, line in journal.backward(of_types(SHOWN_TYPES), since, with_damage=True):
             try:
                 event = codec.decode_event(line)
             except Refused as fault:
@@ -144,11 +146,11 @@ def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | Non
             found.append(event)
 
         if since > 0 and lines is None:
-            said = f"Earlier lines are left out; {command('log --all', layout.root)} prints them."
-            click.echo(said, err=True)
+            note = f"Earlier lines are left out; {command('log --all', layout.root)} prints them."
+            click.echo(note, err=True)
 
         for event in reversed(found):
-            tell(event)
+            print_event(event)
 
         if damage is not None:
             raise damage

@@ -15,7 +15,7 @@ from hankweave_server.cli.output.text import (
     aligned,
     dollars,
     map_totals,
-    say,
+    print_line,
     short_age,
     size_text,
     span,
@@ -136,14 +136,14 @@ def print_rows(found: list[ListedExecution], *, with_sizes: bool) -> None:
     ]
     table = [(*head, *(("size", "checkpoints") if with_sizes else ())), *rows]
     first, *lines = aligned(table, flexible=1, right={3, 4, 5, 6, 7})
-    say(first, "bold")
+    print_line(first, "bold")
     for each, row, line in zip(found, rows, lines, strict=True):
-        say(line, _STYLES.get(row[2].split()[0].rstrip(","), ""))
+        print_line(line, _STYLES.get(row[2].split()[0].rstrip(","), ""))
         if Path(each.path).parent != executions_root() and not _is_below(each, paths):
-            say(one_line(f"  in {each.path}"), "dim")
+            print_line(one_line(f"  in {each.path}"), "dim")
 
         if each.attempt_of is not None and not _is_below(each, paths):
-            say(one_line(f"  attempt {each.attempt} of {Path(each.attempt_of).name}"), "dim")
+            print_line(one_line(f"  attempt {each.attempt} of {Path(each.attempt_of).name}"), "dim")
 
 
 def _is_below(each: ListedExecution, paths: set[str]) -> bool:

@@ -55,12 +55,12 @@ def ask(
     included.
     """
     root = root_of(execution)
-    tell_of_dead_server(root)
-    with waiting(what) as tell:
-        return through_server(root, lambda: at_server(root, work, tell), waits=waits)
+    report_dead_server(root)
+    with waiting(what) as report_progress:
+        return through_server(root, lambda: at_server(root, work, report_progress), waits=waits)
 
 
-def tell_of_dead_server(root: Path) -> None:
+def report_dead_server(root: Path) -> None:
     """Print on stderr which server has died; the next owner of the directory hides its traces."""
     pid = dead_server(Layout.of_execution(root))
     if pid is not None:
@@ -88,14 +88,14 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.format(codec.encode(value)).decode())
 
 
-def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
-    """Call `tell` with every event after `seq`, as they happen, until the server ends."""
+def follow_from(root: Path, seq: int, on_event: Callable[[Event], None]) -> None:
+    """Call `on_event` with every event after `seq`, as they happen, until the server ends."""
 
     async def session() -> None:
         address = discover(root)
         async with connect(address.url, token=address.token, since_seq=seq) as client:
             async for event in client.events():
-                tell(event)
+                on_event(event)
 
     try:
         anyio.run(session)

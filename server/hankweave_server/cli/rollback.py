@@ -36,7 +36,7 @@ from hankweave_server.installed import parts
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.hints import command as command_line
 from hankweave_server.local.living import living_server
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.local.targeting import (
     announce,
     confirm,
@@ -489,8 +489,10 @@ def _go(
     require_consent(yes=options.yes, otherwise=_FORESEE)
     run_id = None
     if options.asks:
-        with waiting(FORESEEING) as tell:
-            report, run_id = look(root, lambda calls: _foreseen(calls, foreseen), tell)
+        with waiting(FORESEEING) as report_progress:
+            report, run_id = run_read_only(
+                root, lambda calls: _foreseen(calls, foreseen), report_progress
+            )
 
         draw = functools.partial(
             draw_report, report, foreseen=True, to=to, reverse=_reverse(foreseen, root)
@@ -577,8 +579,8 @@ def _show_preview(
     execution: Path | None, command: RollbackPreview, as_json: bool, to: str | None = None
 ) -> None:
     root = root_of(execution)
-    with waiting(None if as_json else FORESEEING) as tell:
-        report = look(root, lambda calls: calls.send(command), tell)
+    with waiting(None if as_json else FORESEEING) as report_progress:
+        report = run_read_only(root, lambda calls: calls.send(command), report_progress)
 
     if as_json:
         print_json(report)

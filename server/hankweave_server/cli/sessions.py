@@ -23,7 +23,7 @@ from hankweave_server.domain.execution_thread import end_checkpoint, is_done, ne
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.installed import parts
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
@@ -53,7 +53,7 @@ def sessions(execution: Path | None, as_json: bool) -> None:
     hankweave sessions
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.send(GetState()))
+    state = run_read_only(root, lambda calls: calls.send(GetState()))
     task = _task_of(root)
     found = [_session(state, number, task) for number in range(len(state.runs))]
     if as_json:
@@ -162,7 +162,7 @@ def resume(
     hankweave resume 17952849
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.send(GetState()))
+    state = run_read_only(root, lambda calls: calls.send(GetState()))
     meant = _run_named(state, session_id)
     if meant is not state.runs[0]:
         raise Stop(

@@ -42,7 +42,7 @@ from hankweave_server.cli.shared import completions
 from hankweave_server.domain.timelines import RunLine, timelines
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.journals import searching_journal
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
 from hankweave_server.worktree.data_source import layout_of
@@ -95,11 +95,11 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
     root = root_of(execution)
     sha, colon, path = target.partition(":")
     if colon and path and not as_json:
-        if not look(root, lambda calls: _copy_out(calls, sha, shown(os.fsencode(path)))):
+        if not run_read_only(root, lambda calls: _copy_out(calls, sha, shown(os.fsencode(path)))):
             raise BrokenPipeError
     elif colon and path:
         print_json(
-            look(
+            run_read_only(
                 root,
                 lambda calls: calls.send(
                     CheckpointReadFile(checkpoint_sha=sha, path=shown(os.fsencode(path)))
@@ -107,7 +107,7 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
             )
         )
     elif colon:
-        _print_view(look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
+        _print_view(run_read_only(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
     else:
         _show_checkpoint(root, sha, as_json)
 
@@ -152,7 +152,7 @@ def _show_checkpoint(root: Path, sha: str, as_json: bool) -> None:
 
         return None, view
 
-    record, view = look(root, work)
+    record, view = run_read_only(root, work)
     if as_json:
         print_json({"checkpoint": record, "previous": view.previous, "stats": view.stats})
     else:
@@ -182,7 +182,7 @@ def diff(
         raise click.UsageError("--patch and --stat exclude each other.")
 
     paths = _chosen_paths()
-    page = look(root_of(execution), lambda calls: whole_diff(calls, a, b, paths, patch))
+    page = run_read_only(root_of(execution), lambda calls: whole_diff(calls, a, b, paths, patch))
     if as_json:
         print_json(page)
     elif patch:
@@ -240,9 +240,9 @@ def replay(
 
     root, paths = root_of(execution), _chosen_paths()
     if tree or as_json:
-        view = look(root, lambda calls: _whole_view(calls, sha, seq, paths))
+        view = run_read_only(root, lambda calls: _whole_view(calls, sha, seq, paths))
     else:
-        view = look(
+        view = run_read_only(
             root,
             lambda calls: calls.send(ReplayView(checkpoint_sha=sha, seq=seq, paths=paths, limit=0)),
         )
@@ -312,7 +312,7 @@ def lines_of(root: Path) -> OutputLines:
             record for page in pages for record in page.checkpoints
         ]
 
-    state, newest_first = look(root, work)
+    state, newest_first = run_read_only(root, work)
     family = _family_in(layout_of(root))
     return OutputLines(
         timelines(state, reversed(newest_first)),

@@ -58,7 +58,7 @@ from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import StatIndex
 
 
-class ProblemTold(Value, kw_only=True):
+class ValidationProblem(Value, kw_only=True):
     path: str
     line: int | None = None
     column: int | None = None
@@ -130,7 +130,7 @@ class ValidationReport(Value, kw_only=True, omit_defaults=False):
 
     file: str
     valid: bool
-    problems: tuple[ProblemTold, ...] = ()
+    problems: tuple[ValidationProblem, ...] = ()
     name: str | None = None
     hank_hash: str | None = None
     plan: tuple[CodonOutlook, ...] = ()
@@ -152,8 +152,8 @@ EVERYTHING = ("**",)
 
 
 def of_problems(file: Path, problems: tuple[HankProblem, ...]) -> ValidationReport:
-    told = (
-        ProblemTold(
+    listed = (
+        ValidationProblem(
             path=each.path,
             line=each.line,
             column=each.column,
@@ -162,7 +162,7 @@ def of_problems(file: Path, problems: tuple[HankProblem, ...]) -> ValidationRepo
         )
         for each in problems
     )
-    return ValidationReport(file=str(file), valid=False, problems=tuple(told))
+    return ValidationReport(file=str(file), valid=False, problems=tuple(listed))
 
 
 def of_hank(

@@ -122,8 +122,8 @@ class Daemon:
         clock: Clock,
         *,
         prices: Prices,
-        tell_ready: Callable[[ServerReady, Callable[[], State]], None],
-        tell_event: Callable[[Published], None],
+        report_ready: Callable[[ServerReady, Callable[[], State]], None],
+        report_event: Callable[[Published], None],
         port: Port | None = None,
         interrupts: AsksAtInterrupt | None = None,
         observers: Sequence[OpensObserver] = (),
@@ -139,8 +139,8 @@ class Daemon:
         self._clock = clock
         self._prices = prices
         self._observers = observers
-        self._tell_ready = tell_ready
-        self._tell_event = tell_event
+        self._report_ready = report_ready
+        self._report_event = report_event
         self._switch = StopSwitch()
         self._signals = Signals(
             self._switch,
@@ -207,7 +207,7 @@ class Daemon:
             engine = await open_engine(layout, watches=settings.watch == "auto")
             stack.callback(engine.close)
             ledger = await open_ledger(layout, self._clock, engine, redactor)
-            stack.enter_context(ledger.subscribe(self._tell_event))
+            stack.enter_context(ledger.subscribe(self._report_event))
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).handle))
             notes = RunNotes(lock, layout)
             stack.enter_context(ledger.subscribe(notes.handle))
@@ -302,12 +302,12 @@ class Daemon:
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
                 log.info("Starting HankweaveRuntime on port %d", listener.port)
-                # Whoever reads that the server is ready finds its start in the log, killed or not.
+                # Once the server is reported ready, its start is in the log, even if it is killed.
                 await anyio.to_thread.run_sync(flush)
                 collect_rarely(self._clock)
                 # A command's next step gets the interpreter from background work that much sooner.
                 sys.setswitchinterval(SWITCH_SECONDS)
-                self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
+                self._report_ready(app.ready(), lambda: opened.ledger.durable_state)
                 self._exits_at_once = app.exit_policy.is_immediate
                 self._signals.attach(app.runner)
                 await app.prepare_confinement()
@@ -354,7 +354,7 @@ class Daemon:
             if await self._may_begin(app):
                 await self._begin_at(self._settings.begin_at, app)
         elif app.runner.upcoming is None:
-            await self._tell_nothing_to_do(app, opened)
+            await self._report_nothing_to_do(app, opened)
         elif self._settings.autostart:
             if await self._may_begin(app):
                 await app.runner.start_next_if_any()
@@ -375,7 +375,7 @@ class Daemon:
         await app.ctx.guard.settled()
         return app.runner.begins_by_itself
 
-    async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
+    async def _report_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
         app.runner.note_end()
         if next_codon(app.ctx.state) is not None:
             until = self._settings.until

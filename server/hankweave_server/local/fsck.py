@@ -35,7 +35,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.installed import parts
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.journals import journal_lines
-from hankweave_server.local.progress import ReportProgress, tell_of
+from hankweave_server.local.progress import ReportProgress, report_store_progress
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -49,7 +49,7 @@ from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockLost
 
 
-def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport:
+def fsck(layout: Layout, command: StoreFsck, report_progress: ReportProgress) -> FsckReport:
     """Check the store, after a repair if the command asks for one.
 
     Raises Stop if that is impossible; LockHeld, a subclass, if a repair finds another owner.
@@ -57,9 +57,9 @@ def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport
     require_execution(layout.root)
     try:
         if command.repair:
-            return anyio.run(_repair, layout, command, tell)
+            return anyio.run(_repair, layout, command, report_progress)
 
-        return anyio.run(_check, layout, _recorded(layout), tell)
+        return anyio.run(_check, layout, _recorded(layout), report_progress)
     except Refused as refused:
         raise Stop(
             f"{refused.message} ({refused.code})",
@@ -82,12 +82,12 @@ def _recorded(layout: Layout) -> OnRecord:
         ) from None
 
 
-async def _check(layout: Layout, recorded: OnRecord, tell: ReportProgress) -> FsckReport:
+async def _check(layout: Layout, recorded: OnRecord, report_progress: ReportProgress) -> FsckReport:
     """Check the store in a thread, and report progress meanwhile.
 
     A cancelled check ends after the object it is reading.
     """
-    watch = ProgressWatch(tell=partial(tell_of, tell))
+    watch = ProgressWatch(report=partial(report_store_progress, report_progress))
     is_given_up = threading.Event()
 
     def check(meter: Meter) -> FsckReport:
@@ -101,7 +101,9 @@ async def _check(layout: Layout, recorded: OnRecord, tell: ReportProgress) -> Fs
         is_given_up.set()
 
 
-async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport:
+async def _repair(
+    layout: Layout, command: StoreFsck, report_progress: ReportProgress
+) -> FsckReport:
     """Repair and check as the owner of the directory, and record what was done."""
     clock = SystemClock()
     refuse_moved_store(layout)
@@ -117,7 +119,7 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
         checkpointer = Checkpointer(
             engine, ledger, clock, require_lock=partial(_require_lock, lock)
         )
-        checkpointer.progress.attach(partial(tell_of, tell))
+        checkpointer.progress.attach(partial(report_store_progress, report_progress))
         packing = Repacker(ledger, checkpointer, Quiet())
         housekeeper = GarbageCollector(
             layout, clock, ledger, checkpointer, packing, guard=TreeGuard()

@@ -42,27 +42,27 @@ class ReportProgress(Protocol):
     ) -> None: ...
 
 
-def tell_nobody(
+def discard_progress(
     text: str | None = None, done: int | None = None, total: int | None = None, *, unit: str = ""
 ) -> None:
     """Discard a progress report."""
 
 
 async def watched(
-    client: Client, work: Callable[[Client], Awaitable[T]], tell: ReportProgress
+    client: Client, work: Callable[[Client], Awaitable[T]], report_progress: ReportProgress
 ) -> T:
     """Work with a server and report its progress meanwhile."""
-    async with alongside(partial(_follow, client, tell)):
+    async with alongside(partial(_follow, client, report_progress)):
         done = await work(client)
 
     return done
 
 
-async def _follow(client: Client, tell: ReportProgress) -> None:
+async def _follow(client: Client, report_progress: ReportProgress) -> None:
     try:
         async for event in client.events():
             if not _is_anothers(event, client):
-                _pass_on(event, tell)
+                _pass_on(event, report_progress)
     except ConnectionError:
         return  # The work itself fails with the same error.
 
@@ -72,18 +72,18 @@ def _is_anothers(event: Event, client: Client) -> bool:
     return isinstance(event.data, StoreProgress) and not client.waits_for(event.data.command_id)
 
 
-def _pass_on(event: Event, tell: ReportProgress) -> None:
+def _pass_on(event: Event, report_progress: ReportProgress) -> None:
     match event.data:
         case StoreProgress() as progress:
-            tell_of(tell, progress)
+            report_store_progress(report_progress, progress)
         case RollbackStarted(to_checkpoint=sha):
-            tell(f"The current files are saved; restoring {sha[:12]}")
+            report_progress(f"The current files are saved; restoring {sha[:12]}")
         case RollbackProgress(current_step=step, total_steps=total, message=message):
-            tell(one_line(message), step, total)
+            report_progress(one_line(message), step, total)
         case CheckpointPruned(checkpoints=shas):
-            tell(f"{counted(len(shas), 'checkpoint')} pruned; packing the store")
+            report_progress(f"{counted(len(shas), 'checkpoint')} pruned; packing the store")
         case StoreConsolidated():
-            tell("The store is packed")
+            report_progress("The store is packed")
         case _:
             return
 
@@ -110,9 +110,9 @@ _DOING_IN_ANY = {
 }
 
 
-def tell_of(tell: ReportProgress, progress: StoreProgress) -> None:
+def report_store_progress(report_progress: ReportProgress, progress: StoreProgress) -> None:
     """Report a progress event as text."""
-    tell(phase_text(progress), progress.done, progress.total, unit=progress.unit)
+    report_progress(phase_text(progress), progress.done, progress.total, unit=progress.unit)
 
 
 def phase_text(progress: StoreProgress) -> str:

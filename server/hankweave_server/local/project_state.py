@@ -3,8 +3,8 @@
 `settle` puts folders into place: a state outside of a project is at `private_folder_of(project)`,
 or a link there leads to it. What is there of another project gets another name, and nothing is ever
 removed. `record` is called under the lock of the state: it writes identity.json and the marker, and
-notes outside of the project that there is a state in it, so that the next start can tell if that is
-gone. A crash between two of these steps leaves what `locate` finds again, by the project's folder.
+notes outside of the project that there is a state in it, so that the next start can detect its
+loss. A crash between two of these steps leaves what `locate` finds again, by the project's folder.
 """
 
 from __future__ import annotations
@@ -266,40 +266,40 @@ def _note(located: LocatedHistory, aside: Path | None) -> HistoryIdentified | No
 
     kept = aside or (decision.about[0].folder if decision.about else None)
     if located.adopts:
-        return _said(
+        return _found(
             "adopted", f"The history in {located.layout.private_folder} was adopted.", kept
         )
 
     match decision.finding:
         case "moved":
-            return _said("moved", f"This project was at {was}; its history continues here.")
+            return _found("moved", f"This project was at {was}; its history continues here.")
         case "copied" if state is not None:
             sentence = "its history was copied, too, and the two continue separately."
-            return _said("copied", f"This project is a copy of {was}: {sentence}")
+            return _found("copied", f"This project is a copy of {was}: {sentence}")
         case "copied":
             original = decision.about[0].identity
             assert original is not None
             sentence = f"This project is a copy of {original.path}, which keeps its history."
-            return _said("copied", f"{sentence} A new one begins here.", kept)
+            return _found("copied", f"{sentence} A new one begins here.", kept)
         case "other-project":
             assert kept is not None
             sentence = (
                 f"Another project was at {root}: its history is kept in {kept}, and a new one "
                 "begins. If it is this project's, stop the server and adopt it:"
             )
-            return _said("other-project", f"{sentence} {adopting(root, kept)}", kept)
+            return _found("other-project", f"{sentence} {adopting(root, kept)}", kept)
         case "gone":
-            return _said("gone", _loss(root), kept)
+            return _found("gone", _loss(root), kept)
         case _:
             pass
 
     if state is not None and located.target not in (None, state.folder):
-        return _said("relocated", f"The history is kept in {located.target} from now on.")
+        return _found("relocated", f"The history is kept in {located.target} from now on.")
 
     return None
 
 
-def _said(finding: HistoryFinding, message: str, kept: Path | None = None) -> HistoryIdentified:
+def _found(finding: HistoryFinding, message: str, kept: Path | None = None) -> HistoryIdentified:
     return HistoryIdentified(
         finding=finding, message=message, kept_at=None if kept is None else str(kept)
     )

@@ -4,8 +4,8 @@ Journal and shadow repository are opened for reading only: nothing is repaired, 
 saved, so that a server may start or run at the same time. Damage is raised as Stop, by all alike.
 
 `on_files` answers a server's read-only commands; `reading_store` opens the checkpoints, and
-`journals` the journal. `server_session.look` asks the server if one is running, otherwise the
-files.
+`journals` the journal. `server_session.run_read_only` asks the server if one is running,
+otherwise the files.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hankweave_client.reconnect import Backoff
 from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.hints import command, terminal_hint
-from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
+from hankweave_server.local.progress import ReportProgress, discard_progress, watched
 from hankweave_server.local.targeting import require_execution
 from hankweave_server.worktree.data_source import layout_of
 
@@ -35,9 +35,11 @@ _PATIENCE = Backoff(longest=2.0, attempts=8)
 
 
 def at_server(
-    root: Path, work: Callable[[Client], Awaitable[T]], tell: ReportProgress = tell_nobody
+    root: Path,
+    work: Callable[[Client], Awaitable[T]],
+    report_progress: ReportProgress = discard_progress,
 ) -> T:
-    """Run an operation with a server, reporting its progress to `tell`.
+    """Run an operation with a server, and report its progress to `report_progress`.
 
     A lost connection is reopened, and unanswered commands are sent again under their ids; the
     server executes each of them once. Raises NotRunning if there is no server,
@@ -45,14 +47,14 @@ def at_server(
     error.
     """
 
-    is_watched = tell is not tell_nobody
+    is_watched = report_progress is not discard_progress
     has_connected = False
 
     async def session() -> T:
         nonlocal has_connected
         async with connect_to(root, reconnect=_PATIENCE, progress=is_watched) as client:
             has_connected = True
-            return await (watched(client, work, tell) if is_watched else work(client))
+            return await (watched(client, work, report_progress) if is_watched else work(client))
 
     try:
         return anyio.run(session)
@@ -94,20 +96,22 @@ def unavailable(error: Exception, root: Path) -> Stop:
     )
 
 
-def look(
-    root: Path, work: Callable[[Calls], Awaitable[T]], tell: ReportProgress = tell_nobody
+def run_read_only(
+    root: Path,
+    work: Callable[[Calls], Awaitable[T]],
+    report_progress: ReportProgress = discard_progress,
 ) -> T:
     """Run a read-only operation with a server or on the files; raise Stop if neither works.
 
-    Nothing is written. A server reports its progress to `tell`.
+    Nothing is written. A server reports its progress to `report_progress`.
     """
     try:
-        return at_server(root, work, tell)
+        return at_server(root, work, report_progress)
     except (NotRunning, ConnectionRefusedError):
-        return look_at_files(root, work)
+        return run_on_files(root, work)
 
 
-def look_at_files(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+def run_on_files(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
     """Run a read-only operation on the files, even if a server runs; raise Stop if it fails."""
     require_execution(root)
     # Imported here because only this needs the libraries that read checkpoints.

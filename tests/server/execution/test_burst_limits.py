@@ -12,7 +12,7 @@ from hankweave_protocol.events import Event, FileSource
 from hankweave_protocol.ids import CodonId, EventSeq, RunId, Sha
 from hankweave_protocol.records import Coordinate, KeptFile, RollbackReport, TouchedFile
 from hankweave_server.checkpoints.model import WorkTreeChange
-from hankweave_server.cli.live.model import NOTHING, hear
+from hankweave_server.cli.live.model import NOTHING, observe
 from hankweave_server.cli.output.event_lines import EventLine, event_line
 from hankweave_server.domain.reducer import EMPTY_STATE
 from hankweave_server.execution.codon.file_changes import burst_of
@@ -77,7 +77,7 @@ def test_a_burst_is_one_line_of_the_log_and_of_terminals() -> None:
     event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
     assert log_line(event, "agentRoot/") == (logging.DEBUG, text)
     assert event_line(data) == EventLine(text, "one")
-    assert hear(NOTHING, event).files == {"one": "300 files"}
+    assert observe(NOTHING, event).files == {"one": "300 files"}
 
 
 def test_edits_are_divided_into_entries_that_fit_into_frames() -> None:

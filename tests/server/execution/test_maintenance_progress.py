@@ -11,8 +11,8 @@ import pytest
 from hankweave_protocol.events import StoreProgress
 from hankweave_server.background_tasks import alongside
 from hankweave_server.execution.maintenance.progress import (
-    BETWEEN_LOOKS_SECONDS,
     PATIENCE_SECONDS,
+    POLL_SECONDS,
     ProgressWatch,
 )
 from hankweave_server.meter import Meter
@@ -32,9 +32,9 @@ class Bench:
 
     def goes_on(self, seconds: float) -> None:
         """Let time pass for `run`."""
-        for _ in range(round(seconds / BETWEEN_LOOKS_SECONDS)):
-            self.seconds += BETWEEN_LOOKS_SECONDS
-            self.watch.look()
+        for _ in range(round(seconds / POLL_SECONDS)):
+            self.seconds += POLL_SECONDS
+            self.watch.poll()
 
 
 def test_what_is_quickly_done_is_not_told() -> None:
@@ -43,7 +43,7 @@ def test_what_is_quickly_done_is_not_told() -> None:
     with bench.watch.watching("capture") as meter:
         meter.begin("reading", "files", 10)
         bench.seconds += PATIENCE_SECONDS / 2
-        bench.watch.look()
+        bench.watch.poll()
         meter.advance(10)
 
     bench.goes_on(10)
@@ -57,13 +57,13 @@ def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
         meter.begin("checking", "objects", 1_000_000)
         for _ in range(100):
             meter.advance(100)
-            bench.goes_on(BETWEEN_LOOKS_SECONDS)
+            bench.goes_on(POLL_SECONDS)
 
         meter.advance(5)
 
     *during, last = bench.told
-    seconds = 100 * BETWEEN_LOOKS_SECONDS
-    assert len(during) <= seconds / BETWEEN_LOOKS_SECONDS
+    seconds = 100 * POLL_SECONDS
+    assert len(during) <= seconds / POLL_SECONDS
     assert [each.ended for each in during] == [False] * len(during)
     assert (last.ended, last.done, last.total) == (True, 10_005, 1_000_000)
     assert {(each.operation, each.command_id, each.unit) for each in bench.told} == {

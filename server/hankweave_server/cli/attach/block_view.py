@@ -49,7 +49,7 @@ class BlockView(ScrollView, can_focus=True):
         Binding("enter,o", "open", "open or close", show=False),
     ]
 
-    class Told(Message):
+    class ViewMessage(Message):
         """A message of a view."""
 
         def __init__(self, view: BlockView) -> None:
@@ -60,10 +60,10 @@ class BlockView(ScrollView, can_focus=True):
         def control(self) -> BlockView:
             return self._view
 
-    class TopReached(Told):
+    class TopReached(ViewMessage):
         """The reader has come near the first block."""
 
-    class Opened(Told):
+    class Opened(ViewMessage):
         """A block was opened, or opened again."""
 
         def __init__(self, view: BlockView, block: Block) -> None:
@@ -112,7 +112,7 @@ class BlockView(ScrollView, can_focus=True):
 
         self.refresh()
 
-    def look_for(self, needle: str) -> None:
+    def mark_text(self, needle: str) -> None:
         """Mark a text wherever it is shown."""
         self._needle = needle
         self.refresh()

@@ -64,9 +64,9 @@ def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool
 
             sys.exit(anyio.run(watch, root, "readonly" if readonly else "readandwrite"))
 
-        from hankweave_server.cli.attach.session import tell
+        from hankweave_server.cli.attach.session import print_log
 
-        anyio.run(tell, root, click.echo)
+        anyio.run(print_log, root, click.echo)
     except NotRunning as error:
         require_execution(root)
         hint = f"Start a server with `{start_line(root)}`; `hankweave ls` shows the running ones."

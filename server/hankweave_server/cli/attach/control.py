@@ -46,7 +46,7 @@ from hankweave_server.cli.attach.transcript import blocks_of_diff
 from hankweave_server.domain.execution_thread import active_codon, next_codon, thread
 from hankweave_server.plain_text import one_line
 
-LOOK_ONLY = "This connection is read-only."
+READ_ONLY = "This connection is read-only."
 
 _CHOICE = 500
 """Checkpoints in the list; `hankweave rollback --to` takes older ones."""
@@ -77,11 +77,11 @@ class Controls(App[int]):
         """The step that is shown."""
 
     @abstractmethod
-    def say(self, note: Note) -> None:
+    def show_note(self, note: Note) -> None:
         """Show a sentence below the steps."""
 
     @abstractmethod
-    def look_again(self) -> None:
+    def request_status(self) -> None:
         """Ask the server for its status soon."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -92,15 +92,15 @@ class Controls(App[int]):
 
     def _may(self) -> bool:
         if not self.session.may_change:
-            self.say(Note(LOOK_ONLY, is_complaint=True))
+            self.show_note(Note(READ_ONLY, is_complaint=True))
 
         return self.session.may_change
 
     @work(group="requests")
     async def _send(self, request: Awaitable[object], doing: str, done: str = "") -> None:
-        self.say(Note(doing))
-        self.say(await outcome(request, done))
-        self.look_again()
+        self.show_note(Note(doing))
+        self.show_note(await outcome(request, done))
+        self.request_status()
 
     def _permission(self, begin: Literal["call", "rule", "deny"]) -> None:
         asked = self.session.asked
@@ -137,7 +137,7 @@ class Controls(App[int]):
 
         active = active_codon(self.session.state)
         if active is None:
-            self.say(Note("No step is running.", is_complaint=True))
+            self.show_note(Note("No step is running.", is_complaint=True))
             return
 
         name = title_of_step(self.session.state, active.codon_id)
@@ -209,7 +209,7 @@ class Controls(App[int]):
         active = active_codon(self.session.state)
         if active is not None:
             name = title_of_step(self.session.state, active.codon_id)
-            self.say(Note(f"{name} is running: skip or stop it first.", is_complaint=True))
+            self.show_note(Note(f"{name} is running: skip or stop it first.", is_complaint=True))
             return
 
         newest = thread(self.session.state)[-1].codon.codon_id
@@ -219,7 +219,7 @@ class Controls(App[int]):
         """Return the selected step; complain if it has not run."""
         step = self.step
         if step is None or execution_of(self.session.state, step) is None:
-            self.say(Note("This step has not run yet.", is_complaint=True))
+            self.show_note(Note("This step has not run yet.", is_complaint=True))
             return None
 
         return step
@@ -228,13 +228,13 @@ class Controls(App[int]):
         if self.session.state.undo:
             self._ask_back(RollbackGoal("Undo the last rollback", direction="undo"))
         else:
-            self.say(Note("There is no rollback to undo.", is_complaint=True))
+            self.show_note(Note("There is no rollback to undo.", is_complaint=True))
 
     def action_redo(self) -> None:
         if self.session.state.redo:
             self._ask_back(RollbackGoal("Redo the rollback that was undone", direction="redo"))
         else:
-            self.say(Note("There is no undo to redo.", is_complaint=True))
+            self.show_note(Note("There is no undo to redo.", is_complaint=True))
 
     @work(exclusive=True, group="checkpoints")
     async def action_checkpoints(self) -> None:
@@ -243,11 +243,11 @@ class Controls(App[int]):
             if page.checkpoints:
                 self.push_screen(ChooseCheckpoint(page.checkpoints), self._chosen)
             else:
-                self.say(Note("There are no checkpoints."))
+                self.show_note(Note("There are no checkpoints."))
 
         note = await outcome(ask())
         if note.is_complaint:
-            self.say(note)
+            self.show_note(note)
 
     def _chosen(self, chosen: Chosen | None) -> None:
         if chosen is None:
@@ -271,4 +271,4 @@ class Controls(App[int]):
 
         note = await outcome(compare())
         if note.is_complaint:
-            self.say(note)
+            self.show_note(note)

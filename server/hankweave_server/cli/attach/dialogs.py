@@ -264,9 +264,9 @@ class AskRollback(Dialog[Journey | Redo]):
             self._report = await self._preview(self._keeps)
         except CommandRefused as refused:
             hint = terminal_hint(refused.hint) or ""
-            self._say(Text(one_line(f"{refused.message} {hint}"), "red"))
+            self._show_text(Text(one_line(f"{refused.message} {hint}"), "red"))
         except ConnectionError as lost:
-            self._say(Text(one_line(reason_of(lost)), "red"))
+            self._show_text(Text(one_line(reason_of(lost)), "red"))
         else:
             self._draw()
 
@@ -288,9 +288,9 @@ class AskRollback(Dialog[Journey | Redo]):
         elif self._report.counts.conflicts:
             lines.append(Text(f"Your edits are {'kept' if self._keeps else 'not kept'} (e)."))
 
-        self._say(Text("\n").join(lines))
+        self._show_text(Text("\n").join(lines))
 
-    def _say(self, text: Text) -> None:
+    def _show_text(self, text: Text) -> None:
         self.query_one("#report", Static).update(text)
 
     def action_keep(self) -> None:
@@ -362,8 +362,8 @@ class ChooseCheckpoint(Dialog[Chosen]):
         codon = one_line(record.coordinate.codon_id or "-")
         mark = "▌" if number == self._marked else " "
         title = one_line(title_of(record))
-        told = f" {record.sha[:12]}  {clock(record.timestamp)}  {codon:<14}  {title}"
-        return Text.assemble((f"{mark}{sign}", colour), told, no_wrap=True, overflow="ellipsis")
+        text = f" {record.sha[:12]}  {clock(record.timestamp)}  {codon:<14}  {title}"
+        return Text.assemble((f"{mark}{sign}", colour), text, no_wrap=True, overflow="ellipsis")
 
     @property
     def _at(self) -> int | None:

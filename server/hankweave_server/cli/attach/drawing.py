@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from hankweave_protocol import codec
-from hankweave_server.cli.attach.transcript import Block, ToolCall, words_of_reads
+from hankweave_server.cli.attach.transcript import Block, ToolCall, summary_of_reads
 from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.pictures import patch_lines
 from hankweave_server.plain_text import counted, harmless, one_line
@@ -51,7 +51,7 @@ def drawn(block: Block, *, root: str, is_open: bool) -> RenderableType:
 
 def _reads(block: Block, root: str, *, is_open: bool) -> Iterator[Text]:
     time = sum(call.result.execution_time_ms for call in block.calls if call.result is not None)
-    text = f"{'▾' if is_open else '▸'} {words_of_reads(block.calls)}  {_seconds(time)}"
+    text = f"{'▾' if is_open else '▸'} {summary_of_reads(block.calls)}  {_seconds(time)}"
     yield Text(text.rstrip(), "dim")
     for call in block.calls if is_open else ():
         yield from _call(call, root, is_open=len(block.calls) == 1)

@@ -147,10 +147,10 @@ async def outcome(request: Awaitable[object], done: str = "") -> Note:
             is_complaint=True,
         )
 
-    return Note(_told(answer) if isinstance(answer, RollbackReport) else done)
+    return Note(_summary(answer) if isinstance(answer, RollbackReport) else done)
 
 
-def _told(report: RollbackReport) -> str:
+def _summary(report: RollbackReport) -> str:
     counts = report.counts
     changed = counts.added + counts.updated + counts.removed
     left = counts.cannot_restore

@@ -134,7 +134,7 @@ class Attached(Controls):
         self._lines: tuple[StepLine, ...] = ()
         self._rows: list[tuple[str, str]] = []
         """The texts and styles of `_lines` as they were drawn."""
-        self._pane = StepPane(session, self.say)
+        self._pane = StepPane(session, self.show_note)
         self._note = Note("")
         self._is_due = False
         """Whether events have come since the screen was drawn."""
@@ -189,15 +189,15 @@ class Attached(Controls):
         """Take the events until the session ends, which it does when the server refuses it."""
         try:
             async for event in self.session.news():
-                self._hear(event)
+                self._receive(event)
         except (ConnectionError, TimeoutError, CommandRefused) as error:
             self.exit(1, message=f"hankweave: {one_line(reason_of(error))}")
 
-    def _hear(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         if self.session.is_stale:
             self._stale.set()
 
-        self._pane.hear(event)
+        self._pane.add_event(event)
         if isinstance(event.data, FileUpdated | FilesChanged | StateTransition):
             self._files_stale.set()
 
@@ -219,7 +219,7 @@ class Attached(Controls):
             self._stale = anyio.Event()
             with self._at_work():
                 if (await outcome(self.session.renew_status())).is_complaint:
-                    continue  # The server is gone; the next one tells that it has started.
+                    continue  # The server is gone; the next one reports that it has started.
 
                 self._draw()
 
@@ -310,10 +310,10 @@ class Attached(Controls):
         note.display = bool(text)
         note.update(text)
 
-    def look_again(self) -> None:
+    def request_status(self) -> None:
         self._stale.set()
 
-    def say(self, note: Note) -> None:
+    def show_note(self, note: Note) -> None:
         self._note = note
         self._draw_note()
 
@@ -352,7 +352,7 @@ class Attached(Controls):
     def _choose_step(self, event: OptionList.OptionHighlighted) -> None:
         line = self._lines[event.option_index]
         self.selected, self._row = line.codon_id, line.key
-        self.say(Note(""))
+        self.show_note(Note(""))
         self._draw()
         self._show_step()
 

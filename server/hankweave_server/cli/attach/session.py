@@ -2,7 +2,7 @@
 
 Everything comes over the public protocol. The state is requested once and then folded from the
 events, as the server folds it; the client library delivers every event, even if the connection is
-lost and reopened. In a pipe, `tell` prints lines.
+lost and reopened. In a pipe, `print_log` prints lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.cli.live.model import NOTHING, hear
+from hankweave_server.cli.live.model import NOTHING, observe
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
 from hankweave_server.cli.status.standing import StatusFacts
@@ -64,7 +64,7 @@ class AttachSession:
         self.client = client
         self.clock = clock or SystemClock()
         self.state = EMPTY_STATE
-        self.heard = NOTHING
+        self.facts = NOTHING
         self.status: ServerStatus | None = None
         """What only the server knows: budgets, the forecast, pending requests."""
         self.is_stale = False
@@ -84,7 +84,7 @@ class AttachSession:
         recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
         await self.renew_status()
         asking = {each.request_id: asking_line(each) for each in self._pending}
-        self.heard = replace(reduce(hear, recent, NOTHING), asking=asking)
+        self.facts = replace(reduce(observe, recent, NOTHING), asking=asking)
         return tuple(line for event in recent for line in self.story.lines(event))
 
     async def renew_status(self) -> None:
@@ -100,20 +100,20 @@ class AttachSession:
             match event.data:
                 case events.StateTransition() as changed:
                     self.state = apply(self.state, codec.decode_transition(changed), event.seq)
-                case StoreProgress() as told:
-                    self._note_progress(told)
+                case StoreProgress() as progress:
+                    self._note_progress(progress)
                 case data if isinstance(data, _MOVING):
                     self.is_stale = True
                 case _:
                     pass
 
-            self.heard = hear(self.heard, event)
+            self.facts = observe(self.facts, event)
             yield event
 
-    def _note_progress(self, told: StoreProgress) -> None:
-        self._progress.pop(told.operation_id, None)
-        if not told.ended:
-            self._progress[told.operation_id] = (self.client.ready, told)
+    def _note_progress(self, progress: StoreProgress) -> None:
+        self._progress.pop(progress.operation_id, None)
+        if not progress.ended:
+            self._progress[progress.operation_id] = (self.client.ready, progress)
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class AttachSession:
     @property
     def asked(self) -> tuple[PendingPermission, ...]:
         """The tool calls that wait for an answer, the oldest first."""
-        return tuple(each for each in self._pending if each.request_id in self.heard.asking)
+        return tuple(each for each in self._pending if each.request_id in self.facts.asking)
 
     def heading(self) -> str:
         """Return which hank it is, how far it is and what it has cost, as `status` says it."""
@@ -144,7 +144,7 @@ class AttachSession:
         """Return a line for each operation that takes long."""
         latest = self.client.ready
         under_way = self._progress.values()
-        return tuple(line_of_progress(told) for link, told in under_way if link is latest)
+        return tuple(line_of_progress(progress) for link, progress in under_way if link is latest)
 
     def allowed(self, codon_id: CodonId) -> BudgetFigures:
         """Return the budget of the running codon; only the server knows the budgets of the hank."""
@@ -155,17 +155,17 @@ class AttachSession:
         return status.active_allowance
 
 
-async def tell(root: Path, say: Callable[[str], None]) -> None:
+async def print_log(root: Path, write: Callable[[str], None]) -> None:
     """Print the last lines of the log, then new ones, until the server ends."""
     backoff = Backoff(attempts=_TRIES_IN_A_PIPE)
     async with connect_to(root, mode="readonly", reconnect=backoff, name=NAME) as client:
         session = AttachSession(client)
         for line in await session.begin():
-            say(line)
+            write(line)
 
         try:
             async for event in session.news():
                 for line in session.story.lines(event):
-                    say(line)
+                    write(line)
         except (ConnectionError, TimeoutError):
             return  # The server has ended.

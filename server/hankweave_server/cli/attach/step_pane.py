@@ -50,11 +50,11 @@ class SearchField(Input):
 class StepPane(Vertical):
     """The facts of a step, and its transcript or its changes."""
 
-    def __init__(self, session: AttachSession, say: Callable[[Note], None]) -> None:
-        """`say` shows a sentence to the person."""
+    def __init__(self, session: AttachSession, show_note: Callable[[Note], None]) -> None:
+        """`show_note` shows a sentence to the person."""
         super().__init__()
         self._session = session
-        self._say = say
+        self._show_note = show_note
         self._step: CodonId | None = None
         self._transcript: Transcript | None = None
         self._shown: tuple[CodonId | None, int, str] | None = None
@@ -87,7 +87,7 @@ class StepPane(Vertical):
 
     # --- the transcript ----------------------------------------------------------------------
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Add an event to the transcript, if it belongs to the execution that is shown."""
         active = active_codon(self._session.state)
         is_shown = active is not None and self._shown == _identity(active.codon_id, active)
@@ -122,7 +122,7 @@ class StepPane(Vertical):
 
         note = await outcome(read())
         if note.is_complaint:
-            self._say(note)
+            self._show_note(note)
             return
 
         self._end_with(codon)
@@ -160,7 +160,7 @@ class StepPane(Vertical):
     async def _read_older(self, transcript: Transcript) -> None:
         note = await outcome(transcript.read_older())
         if note.is_complaint:
-            self._say(note)
+            self._show_note(note)
         elif transcript is self._transcript:
             self.show_blocks()
 
@@ -180,7 +180,7 @@ class StepPane(Vertical):
         note = await outcome(read())
         block.touch()
         if note.is_complaint:
-            self._say(note)
+            self._show_note(note)
         else:
             self.show_blocks()
 
@@ -206,7 +206,7 @@ class StepPane(Vertical):
         try:
             page = await self.difference(patch=True, limit=DIFFERENCES)
         except CommandRefused as refused:
-            self._say(Note(one_line(refused.message), is_complaint=True))
+            self._show_note(Note(one_line(refused.message), is_complaint=True))
             return
         except ConnectionError:
             return
@@ -245,9 +245,9 @@ class StepPane(Vertical):
 
     def close_search(self) -> None:
         self.query_one("#search", Input).remove_class("-open")
-        self._view.look_for("")
+        self._view.mark_text("")
         self._view.focus()
-        self._say(Note(""))
+        self._show_note(Note(""))
 
     def go_to_found(self, by: int) -> None:
         """Go to the next place that the search has found, or the one before."""
@@ -274,13 +274,13 @@ class StepPane(Vertical):
 
         note = await outcome(find())
         self._sought, self._place = text, len(self._found)
-        self._view.look_for(text)
+        self._view.mark_text(text)
         if note.is_complaint:
-            self._say(note)
+            self._show_note(note)
         elif self._found:
             self.go_to_found(-1)
         else:
-            self._say(Note(f"{one_line(text)} is not in this step.", is_complaint=True))
+            self._show_note(Note(f"{one_line(text)} is not in this step.", is_complaint=True))
 
     @work(exclusive=True, group="search")
     async def _read_to(self, seq: int) -> None:
@@ -293,10 +293,10 @@ class StepPane(Vertical):
         note = await outcome(transcript.read_to(seq))
         self.show_blocks()
         if note.is_complaint:
-            self._say(note)
+            self._show_note(note)
         elif block := transcript.block_of(seq):
             view.select(block)
-            self._say(Note(f"{self._place + 1} of {len(self._found)}"))
+            self._show_note(Note(f"{self._place + 1} of {len(self._found)}"))
 
 
 _LAST = 1 << 62

@@ -83,7 +83,7 @@ def step_lines(session: AttachSession, unfolded: frozenset[str]) -> tuple[StepLi
         if codon is None:
             return _ahead(entry, expected)
 
-        row = row_of(entry, ran, state, session.heard, now, budget)
+        row = row_of(entry, ran, state, session.facts, now, budget)
         return _begun(entry, codon, row, is_asking=entry.codon_id in asked)
 
     lines: list[StepLine] = []
@@ -246,7 +246,7 @@ def facts_of(session: AttachSession, codon_id: CodonId) -> Iterator[str]:
         entry,
         {codon_id: codon},
         state,
-        session.heard,
+        session.facts,
         session.clock.now(),
         lambda *_: session.allowed(codon_id),
     )

@@ -106,12 +106,12 @@ class Block:
 class BlockFolder:
     """Folds the events of a step, in their order, into blocks."""
 
-    def __init__(self, told: Iterable[Event] = ()) -> None:
+    def __init__(self, recorded: Iterable[Event] = ()) -> None:
         self.blocks: list[Block] = []
         self._open: dict[str, tuple[ToolCall, Block]] = {}
         """Calls without a result, by their ids."""
         self._asked: dict[str, tuple[ToolCall, Block]] = {}
-        for event in told:
+        for event in recorded:
             self.add(event)
 
     def add(self, event: Event) -> None:
@@ -216,7 +216,7 @@ def _as_asked(call: ToolCall) -> tuple[object, ...]:
     return call.tool, call.given, call.asked
 
 
-def words_of_reads(calls: Sequence[ToolCall]) -> str:
+def summary_of_reads(calls: Sequence[ToolCall]) -> str:
     """Return what was read: `read 4 files, searched twice`."""
     paths = {str(_path_of(call)) for call in calls if _READS.get(call.tool) == "read"}
     numbers = {kind: sum(_READS.get(call.tool) == kind for call in calls) for kind in _TIMES}
@@ -272,7 +272,7 @@ MOST_FOUND = 1_000
 
 _SHOWN_TYPES = tuple(kind.TYPE for kind in SHOWN)
 _SEARCHED = ("content", "message", "result", "toolName", "line")
-"""Fields of the data that a search looks at, beside `_SEARCHED_INPUTS`."""
+"""Fields of the data that a search reads, beside `_SEARCHED_INPUTS`."""
 
 _SEARCHED_INPUTS = (
     "command",
@@ -286,7 +286,7 @@ _SEARCHED_INPUTS = (
     "url",
     "query",
 )
-"""Fields of `toolInput` that a search looks at."""
+"""Fields of `toolInput` that a search reads."""
 
 
 class Transcript:

@@ -1,8 +1,8 @@
 """The contents of the live view, computed from the state and from events; pure.
 
-The state is a fold of the journal. `Heard` is a fold of what the state leaves out and the view
-shows: the last message, the last files, the next attempt, pending permission requests. `view` joins
-the two into the rows that fit. Nothing here depends on a terminal or a clock.
+The state is a fold of the journal. `ObservedFacts` is a fold of what the state leaves out and the
+view shows: the last message, the last files, the next attempt, pending permission requests. `view`
+joins the two into the rows that fit. Nothing here depends on a terminal or a clock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObservedFacts:
     """Facts from events that the state does not hold; all text is safe for a terminal."""
 
     words: str = ""
@@ -82,44 +82,44 @@ class Heard:
     """Pending permission requests by id, each as a line that says how to answer."""
 
 
-NOTHING = Heard()
+NOTHING = ObservedFacts()
 
 
-def hear(heard: Heard, event: Event) -> Heard:
-    """Return `heard` updated with an event."""
+def observe(facts: ObservedFacts, event: Event) -> ObservedFacts:
+    """Return `facts` updated with an event."""
     match event.data:
         case CodonStartedEvent():
-            return replace(heard, words="", retry=None)
+            return replace(facts, words="", retry=None)
         case AssistantAction(action="tool_use", tool_name=tool):
-            return replace(heard, words=f"[{one_line(tool or 'tool')}]")
+            return replace(facts, words=f"[{one_line(tool or 'tool')}]")
         case AssistantAction(action="message", content=text):
-            return replace(heard, words=_last_line(text) or heard.words)
+            return replace(facts, words=_last_line(text) or facts.words)
         case AgentOutput(line=text) | RigOutput(line=text):
-            return replace(heard, words=_last_line(text) or heard.words)
+            return replace(facts, words=_last_line(text) or facts.words)
         case SentinelOutput(sentinel_id=name, content=content):
             text = content if isinstance(content, str) else str(content)
-            return replace(heard, sentinel=f"{one_line(name)}: {_last_line(text)}")
+            return replace(facts, sentinel=f"{one_line(name)}: {_last_line(text)}")
         case SentinelError(sentinel_id=name, message=message):
-            return replace(heard, sentinel=f"{one_line(name)}: {_last_line(message)}")
+            return replace(facts, sentinel=f"{one_line(name)}: {_last_line(message)}")
         case PermissionRequested() as asked:
             line = asking_line(asked)
-            return replace(heard, asking={**heard.asking, asked.request_id: line})
-        case PermissionResolved(request_id=request) if request in heard.asking:
-            left = {key: line for key, line in heard.asking.items() if key != request}
-            return replace(heard, asking=left)
-        case CodonCompletedEvent() if heard.asking:
-            return replace(heard, asking={})
+            return replace(facts, asking={**facts.asking, asked.request_id: line})
+        case PermissionResolved(request_id=request) if request in facts.asking:
+            left = {key: line for key, line in facts.asking.items() if key != request}
+            return replace(facts, asking=left)
+        case CodonCompletedEvent() if facts.asking:
+            return replace(facts, asking={})
         case FileUpdated(codon_id=str() as codon, path=path):
-            return replace(heard, files=_with(heard.files, CodonId(codon), one_line(path)))
+            return replace(facts, files=_with(facts.files, CodonId(codon), one_line(path)))
         case FilesChanged(codon_id=str() as codon) as burst:
             return replace(
-                heard, files=_with(heard.files, CodonId(codon), counted(burst.total, "file"))
+                facts, files=_with(facts.files, CodonId(codon), counted(burst.total, "file"))
             )
         case CodonRetrying(codon_id=codon, attempt=attempt, delay_ms=delay):
             at = from_text(event.timestamp) + timedelta(milliseconds=delay)
-            return replace(heard, retry=Retry(codon, attempt, at))
+            return replace(facts, retry=Retry(codon, attempt, at))
         case _:
-            return heard
+            return facts
 
 
 def _last_line(text: str) -> str:
@@ -172,7 +172,7 @@ class LiveState:
 
 def view(
     state: State,
-    heard: Heard,
+    facts: ObservedFacts,
     now: datetime,
     room: int,
     allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
@@ -188,7 +188,7 @@ def view(
     start = first_row(len(plan), _place(state), room)
     shown = plan[start : start + room]
     return LiveState(
-        rows=tuple(row_of(entry, ran, state, heard, now, allowance_of) for entry in shown),
+        rows=tuple(row_of(entry, ran, state, facts, now, allowance_of) for entry in shown),
         above=start,
         below=len(plan) - start - len(shown),
         step=step,
@@ -196,9 +196,9 @@ def view(
         paid=costs(state, budget),
         tokens=_count(sum((_tokens_of_run(run.codons) for run in state.runs), NO_TOKENS)),
         seconds=_seconds_of_run(state, now),
-        words=heard.words,
-        sentinel=heard.sentinel,
-        asking=tuple(heard.asking.values())[:_REQUESTS_SHOWN],
+        words=facts.words,
+        sentinel=facts.sentinel,
+        asking=tuple(facts.asking.values())[:_REQUESTS_SHOWN],
     )
 
 
@@ -218,7 +218,7 @@ def row_of(
     entry: PlanEntry,
     ran: Mapping[CodonId, CodonExecution],
     state: State,
-    heard: Heard,
+    facts: ObservedFacts,
     now: datetime,
     allowance_of: AllowanceOf,
 ) -> StepRow:
@@ -232,13 +232,13 @@ def row_of(
     cost = dollars_of(codon)
     return StepRow(
         name,
-        _state_text(codon, heard.retry, now),
+        _state_text(codon, facts.retry, now),
         attempt=codon.attempt,
         seconds=seconds,
         cost=cost,
         tokens=_count(tokens_of(codon)),
         left=_left(allowance_of(entry, state), cost, seconds) if is_active(codon) else "",
-        last_file=heard.files.get(entry.codon_id, ""),
+        last_file=facts.files.get(entry.codon_id, ""),
     )
 
 

@@ -32,14 +32,14 @@ from hankweave_server.cli.live.frame import StyledText, Terminal, frame, line
 from hankweave_server.cli.live.model import (
     NOTHING,
     AllowanceOf,
-    Heard,
     LiveState,
-    hear,
+    ObservedFacts,
+    observe,
     view,
 )
 from hankweave_server.cli.output.event_lines import RunLines
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.server_lines import LAST_WORDS_SECONDS, WAITING, LineWriter
+from hankweave_server.cli.output.server_lines import FLUSH_SECONDS, WAITING, LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import Ceilings, allowance, capped
@@ -61,7 +61,7 @@ class RunOutput(Protocol):
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         """Start the output with the addresses of the server; earlier events follow."""
 
-    def tell(self, published: Published) -> None:
+    def report(self, published: Published) -> None:
         """Report an event; events come in the journal's order."""
 
     def writing(self) -> AbstractContextManager[None]:
@@ -110,9 +110,9 @@ class LineOutput:
     def begin(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._display.open(start_lines(layout, ready))
 
-    def tell(self, published: Published) -> None:
-        for told in self._story.lines(published.event):
-            self._display.say(told)
+    def report(self, published: Published) -> None:
+        for text in self._story.lines(published.event):
+            self._display.write(text)
 
     def writing(self) -> AbstractContextManager[None]:
         return self._display.writing()
@@ -127,8 +127,8 @@ class JsonOutput:
     def begin(self, _layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._display.open(codec.encode({"type": ready.TYPE, "data": ready}).decode())
 
-    def tell(self, published: Published) -> None:
-        self._display.say(published.frame.decode())
+    def report(self, published: Published) -> None:
+        self._display.write(published.frame.decode())
 
     def writing(self) -> AbstractContextManager[None]:
         return self._display.writing()
@@ -143,8 +143,8 @@ class LiveOutput:
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self._display.open(start_lines(layout, ready), state)
 
-    def tell(self, published: Published) -> None:
-        self._display.hear(published.event)
+    def report(self, published: Published) -> None:
+        self._display.enqueue(published.event)
 
     def writing(self) -> AbstractContextManager[None]:
         return self._display.writing()
@@ -206,9 +206,9 @@ class LiveDisplay:
         self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
         self._story = RunLines()
-        self._heard = NOTHING
+        self._facts = NOTHING
         self._state: Callable[[], State] = lambda: EMPTY_STATE
-        self._drawn: tuple[State, Heard, tuple[StyledText, ...]] | None = None
+        self._drawn: tuple[State, ObservedFacts, tuple[StyledText, ...]] | None = None
         self._drawn_at = 0.0
         self._address = ""
         self._is_open = threading.Event()
@@ -216,7 +216,7 @@ class LiveDisplay:
         self._woken = threading.Event()
         self._silent = threading.Event()
 
-    def hear(self, event: Event) -> None:
+    def enqueue(self, event: Event) -> None:
         """Queue an event; return at once."""
         if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
             return
@@ -227,13 +227,13 @@ class LiveDisplay:
             # The terminal does not accept output (Ctrl-S). Every event is in the journal.
             self._silent.set()
 
-    def open(self, first: str, state: Callable[[], State], heard: Heard = NOTHING) -> None:
+    def open(self, first: str, state: Callable[[], State], facts: ObservedFacts = NOTHING) -> None:
         """Start with the addresses of the server and what is known already.
 
         The last line of the addresses stays visible.
         """
         self._address = first.splitlines()[-1].strip()
-        self._state, self._heard = state, heard
+        self._state, self._facts = state, facts
         for each in reversed(first.splitlines()):
             self._waiting.appendleft(each)
 
@@ -253,7 +253,7 @@ class LiveDisplay:
             self._ended.set()
             self._woken.set()
             self._is_open.set()
-            thread.join(LAST_WORDS_SECONDS)
+            thread.join(FLUSH_SECONDS)
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class LiveDisplay:
             if not self._ended.is_set():
                 self._live()
 
-            self._say(self._news())
+            self._print(self._news())
             if self._address:
                 self._console.print(frame(self._view(_FINAL_ROWS), self._console.width, ""))
         except (OSError, ValueError):
@@ -293,7 +293,7 @@ class LiveDisplay:
     def _draw(self, live: Live) -> None:
         lines = self._news()
         foot = self._foot()
-        known = self._state(), self._heard, foot
+        known = self._state(), self._facts, foot
         is_still = self._drawn is not None and self._drawn[2] == foot
         is_still = is_still and all(map(operator.is_, known[:2], self._drawn or ()))
         if not lines and is_still and time.monotonic() - self._drawn_at < STILL_SECONDS:
@@ -301,7 +301,7 @@ class LiveDisplay:
 
         live.update(self._framed(foot))
         if lines:
-            self._say(lines)  # This also redraws the view below them.
+            self._print(lines)  # This also redraws the view below them.
         else:
             live.refresh()
 
@@ -321,21 +321,21 @@ class LiveDisplay:
         for _ in range(len(self._waiting)):
             each = self._waiting.popleft()
             if isinstance(each, Event):
-                self._heard = hear(self._heard, each)
+                self._facts = observe(self._facts, each)
                 lines += self._story.lines(each)
             else:
                 lines.append(one_line(each))
 
         return lines
 
-    def _say(self, lines: list[str]) -> None:
+    def _print(self, lines: list[str]) -> None:
         if lines:
             self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def _view(self, room: int) -> LiveState:
         return view(
             self._state(),
-            self._heard,
+            self._facts,
             self._clock.now(),
             room,
             self._allowance_of,

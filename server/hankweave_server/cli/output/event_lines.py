@@ -25,7 +25,7 @@ LONGEST = 100
 """Maximum characters of an agent's or sentinel's text in a line."""
 
 
-TOLD = frozenset(
+SHOWN_TYPES = frozenset(
     kind.TYPE
     for kind in (
         events.CodonKeyed,
@@ -88,8 +88,8 @@ class EventLine(NamedTuple):
         return self.text if self.severity == "info" else f"{self.severity}: {self.text}"
 
     def columns(self) -> str:
-        told = f"{self.word:<10} {self.text}" if self.word else self.message
-        return told if self.subject is None else f"{self.subject:<14} {told}"
+        text = f"{self.word:<10} {self.text}" if self.word else self.message
+        return text if self.subject is None else f"{self.subject:<14} {text}"
 
 
 class RunLines:
@@ -227,7 +227,7 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"rolling back to {sha[:12]} ({kind})")
         case events.RollbackCompleted(report=report):
             return _rolled_back("rolled back", report)
-        case events.CheckpointRollback(report=report) if _is_worth_telling(report):
+        case events.CheckpointRollback(report=report) if _is_notable(report):
             if data.direction == "retry":
                 return _rolled_back("restored for another attempt", report, has_title=False)
 
@@ -276,7 +276,7 @@ def secrets_text(flagged: events.CheckpointSecret) -> str:
     )
 
 
-def _is_worth_telling(report: RollbackReport | None) -> bool:
+def _is_notable(report: RollbackReport | None) -> bool:
     """Return whether a restore of files alone touched edits of people, or could not do all."""
     return report is not None and bool(report.cannot_restore or report.in_words)
 
@@ -343,14 +343,14 @@ def short(content: str | dict[str, object] | list[object]) -> str:
 def journal_line(item: bytes, when: Callable[[str], str]) -> str:
     """Format an event, given as JSON: number, time, type, and what it says.
 
-    What terminals say nothing about is told by its short values. `when` formats the time.
+    An event that has no line on a terminal is shown by its short values. `when` formats the time.
     """
     head = _decode_head(item)
-    text = _said(item, head.type)
+    text = _summary(item, head.type)
     return one_line(f"{head.seq:>6}  {when(head.timestamp)}  {head.type:<20}  {text}".rstrip())
 
 
-def _said(item: bytes, kind: str) -> str:
+def _summary(item: bytes, kind: str) -> str:
     try:
         line = event_line(codec.decode_event(item).data)
     except (Refused, msgspec.MsgspecError, UnicodeError):
@@ -358,8 +358,8 @@ def _said(item: bytes, kind: str) -> str:
 
     if line is not None:
         is_in_type = kind.rpartition(".")[2] == line.severity
-        told = line._replace(severity="info") if is_in_type else line
-        return " ".join(told.columns().split())
+        shown = line._replace(severity="info") if is_in_type else line
+        return " ".join(shown.columns().split())
 
     try:
         return _values(_decode_body(item).data)
@@ -381,7 +381,7 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 
 
-_TELLING = ("message", "content", "transitionType")
+_UNNAMED_FIELDS = ("message", "content", "transitionType")
 """Fields whose values need no name."""
 
 
@@ -392,6 +392,6 @@ def _values(data: dict[str, Any]) -> str:
     for key, value in data.items():
         if key not in ("codonId", "runId") and isinstance(value, str | int | float) and value != "":
             shown = short(str(value).lower() if isinstance(value, bool) else str(value))
-            parts.append(shown if key in _TELLING else f"{key} {shown}")
+            parts.append(shown if key in _UNNAMED_FIELDS else f"{key} {shown}")
 
     return " ".join(parts)

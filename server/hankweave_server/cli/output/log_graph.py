@@ -208,8 +208,8 @@ def draw(root: Path, *, calls: bool) -> None:
     shown = lines if calls else _of_steps(lines)
     show(shown)
     if left := _number(lines) - _number(shown):
-        say = command("log --graph --calls", root)
-        click.echo(f"{counted(left, 'checkpoint')} of calls left out: {say}")
+        hint = command("log --graph --calls", root)
+        click.echo(f"{counted(left, 'checkpoint')} of calls left out: {hint}")
 
 
 def show(lines: OutputLines) -> None:
@@ -217,7 +217,7 @@ def show(lines: OutputLines) -> None:
     console = Console(
         width=None if is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not is_terminal
     )
-    can_show = _can_say(console.encoding, "".join(mark for mark, _, _ in MARKS.values()) + "│╯←")
+    can_show = _can_encode(console.encoding, "".join(mark for mark, _, _ in MARKS.values()) + "│╯←")
     for line in picture(lines, console.width, fancy=can_show):
         console.print(line, no_wrap=True, overflow="ellipsis", crop=is_terminal)
 
@@ -243,7 +243,7 @@ def _number(lines: OutputLines) -> int:
     return sum(len(run.checkpoints) for run in lines.runs)
 
 
-def _can_say(encoding: str, letters: str) -> bool:
+def _can_encode(encoding: str, letters: str) -> bool:
     try:
         letters.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -270,7 +270,7 @@ def picture(lines: OutputLines, width: int, *, fancy: bool) -> Iterator[Text]:
 
         graph = _graph(row, columns, fancy=fancy)
         if row.node is not None:
-            graph.append(_told(row.node, branches, width, codons, fancy=fancy))
+            graph.append(_description(row.node, branches, width, codons, fancy=fancy))
 
         graph.rstrip()
         yield graph
@@ -329,7 +329,7 @@ def _codon_of(record: CheckpointRecord) -> str:
     return one_line(record.coordinate.codon_id or "-")
 
 
-def _told(
+def _description(
     node: GraphNode,
     branches: Mapping[Sha, list[str]],
     width: int,
@@ -356,8 +356,8 @@ def _told(
     if record.pinned:
         text.append("  [pinned]", "magenta")
 
-    for told, style in _of_runs(node):
-        text.append(f"  {told}", style)
+    for note, style in _of_runs(node):
+        text.append(f"  {note}", style)
 
     for path in branches.get(record.sha, ()):
         text.append(f"  (branched to {one_line(path)})", "cyan")

@@ -181,8 +181,8 @@ def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
     for step in line:
         branch = tree.add(_run_text(step.run))
         for record in step.run.checkpoints:
-            told = printable(line_of_checkpoint(record, clock(record.timestamp)))
-            leaf = branch.add(Text(told, _style(step), no_wrap=True, overflow="ellipsis"))
+            label = printable(line_of_checkpoint(record, clock(record.timestamp)))
+            leaf = branch.add(Text(label, _style(step), no_wrap=True, overflow="ellipsis"))
             for path in elsewhere.get(record.sha, ()):
                 leaf.add(Text(f"branched to {printable(path)}", "cyan"))
 

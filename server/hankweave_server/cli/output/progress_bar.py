@@ -18,7 +18,7 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_server.cli.output.text import can_be_drawn_on, size_text
-from hankweave_server.local.progress import ReportProgress, phase_text, tell_nobody
+from hankweave_server.local.progress import ReportProgress, discard_progress, phase_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -35,7 +35,7 @@ def waiting(what: str | None) -> Iterator[ReportProgress]:
     Yields the function that reports progress to it.
     """
     if what is None or not can_be_drawn_on(sys.stderr):
-        yield tell_nobody
+        yield discard_progress
         return
 
     bar = _Bar(what)
@@ -43,14 +43,14 @@ def waiting(what: str | None) -> Iterator[ReportProgress]:
     timer.daemon = True
     timer.start()
     try:
-        yield bar.tell
+        yield bar.report
     finally:
         timer.cancel()
         bar.end()
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _BarState:
     text: str
     done: int = 0
     total: int | None = None
@@ -64,7 +64,7 @@ class _Told:
 class _Bar:
     def __init__(self, what: str) -> None:
         self._lock = threading.Lock()
-        self._told = _Told(what)
+        self._state = _BarState(what)
         self._shown: tuple[Progress, TaskID] | None = None
         self._has_ended = False
 
@@ -78,7 +78,7 @@ class _Bar:
             if self._has_ended:
                 return
 
-            told = self._told
+            state = self._state
             progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=30),
@@ -88,12 +88,12 @@ class _Bar:
                 transient=True,
             )
             task = progress.add_task(
-                told.text, completed=told.done, total=told.total, counted=told.counted
+                state.text, completed=state.done, total=state.total, counted=state.counted
             )
             self._shown = progress, task
             progress.start()
 
-    def tell(
+    def report(
         self,
         text: str | None = None,
         done: int | None = None,
@@ -102,11 +102,11 @@ class _Bar:
         unit: str = "",
     ) -> None:
         with self._lock:
-            before, shown_before = self._told, self._told.text
+            before, shown_before = self._state, self._state.text
             if text is not None and text != before.text:
-                before = _Told(text)
+                before = _BarState(text)
 
-            self._told = told = _Told(
+            self._state = state = _BarState(
                 before.text,
                 before.done if done is None else done,
                 before.total if total is None else total,
@@ -114,15 +114,15 @@ class _Bar:
             )
             if self._shown is not None:
                 progress, task = self._shown
-                if told.text != shown_before:
+                if state.text != shown_before:
                     _restart_bar(progress)
 
                 progress.update(
                     task,
-                    description=told.text,
-                    completed=told.done,
-                    total=told.total,
-                    counted=told.counted,
+                    description=state.text,
+                    completed=state.done,
+                    total=state.total,
+                    counted=state.counted,
                 )
 
     def end(self) -> None:

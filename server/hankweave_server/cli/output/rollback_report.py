@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from hankweave_protocol.records import ForeseenDiff, RestoreWarning, RollbackReport
-from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
+from hankweave_server.cli.output.text import encodable, money_and_time, print_line, size_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.plain_text import counted, one_line, printable
 
@@ -65,7 +65,7 @@ def draw_report(
     whole = whole or not sys.stdout.isatty()
     width = None if whole else shutil.get_terminal_size().columns
     for line in report_lines(report, foreseen=foreseen, to=to, reverse=reverse, width=width):
-        say(encodable(line.text), line.style)
+        print_line(encodable(line.text), line.style)
 
     if report.diffs:
         _print_diffs(report.diffs)

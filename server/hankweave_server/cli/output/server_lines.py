@@ -22,12 +22,12 @@ WAITING = 100_000
 WAITING_CHARACTERS = 4 * 1024 * 1024
 """Maximum characters of all lines in the queue."""
 
-LAST_WORDS_SECONDS = 2.0
+FLUSH_SECONDS = 2.0
 """How long the program waits at its end for the reader to take the rest."""
 
 
 class LineWriter:
-    """A writer of lines in order; lines said before `open` wait for it."""
+    """A writer of lines in order; lines written before `open` wait for it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         """Write to `stream`, by default stdout."""
@@ -39,31 +39,31 @@ class LineWriter:
         self._passed_over = 0
         self._silent = threading.Event()
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         if self._held is not None:
             self._held.append(line)
         elif not self._silent.is_set():
             self._wait_in_line(line)
 
     def _wait_in_line(self, line: str) -> None:
-        told = line if self._passed_over == 0 else f"{_omission(self._passed_over)}\n{line}"
-        if self._put - self._taken + len(told) > WAITING_CHARACTERS:
+        text = line if self._passed_over == 0 else f"{_omission(self._passed_over)}\n{line}"
+        if self._put - self._taken + len(text) > WAITING_CHARACTERS:
             self._passed_over += 1
             return
 
         try:
-            self._lines.put_nowait(told)
+            self._lines.put_nowait(text)
         except queue.Full:
             self._passed_over += 1
         else:
-            self._put += len(told)
+            self._put += len(text)
             self._passed_over = 0
 
     def open(self, first: str) -> None:
         """Write this line, then those that waited: `server.ready` must be the first line."""
         held, self._held = self._held or [], None
         for line in (first, *held):
-            self.say(line)
+            self.write(line)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -76,11 +76,11 @@ class LineWriter:
                 self.open(self._held.pop(0))
 
             try:
-                self._lines.put(None, timeout=LAST_WORDS_SECONDS)
+                self._lines.put(None, timeout=FLUSH_SECONDS)
             except queue.Full:
                 self._silent.set()
 
-            thread.join(LAST_WORDS_SECONDS)
+            thread.join(FLUSH_SECONDS)
 
     def _speak(self) -> None:
         stream = self._stream or sys.stdout

@@ -49,7 +49,7 @@ def console() -> Console:
     return Console(width=width, highlight=False, soft_wrap=True)
 
 
-def say(text: str, style: str = "") -> None:
+def print_line(text: str, style: str = "") -> None:
     """Print a line; the style applies only on a terminal."""
     if style and sys.stdout.isatty():
         from rich.text import Text

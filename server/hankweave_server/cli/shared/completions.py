@@ -98,8 +98,8 @@ def checkpoints(
 def _items(found: Iterable[tuple[str, str]], typed: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    fitting = [(name, told) for name, told in found if name.startswith(typed)]
-    return [CompletionItem(name, help=told or None) for name, told in fitting[:MOST]]
+    fitting = [(name, text) for name, text in found if name.startswith(typed)]
+    return [CompletionItem(name, help=text or None) for name, text in fitting[:MOST]]
 
 
 # --- from the files -------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def _newest(lines: list[bytes]) -> Iterator[tuple[str, str]]:
         if made is not None:
             codon = made.coordinate.codon_id
             called = title(made.kind, codon, label=made.label, summary=made.summary)
-            told = f"{made.kind} {codon or '-'} {moment(made.timestamp)}"
-            yield made.sha[:SHOWN], f"{told} {one_line(called)}"
+            text = f"{made.kind} {codon or '-'} {moment(made.timestamp)}"
+            yield made.sha[:SHOWN], f"{text} {one_line(called)}"
 
 
 def _created(line: bytes) -> _Checkpoint | None:

@@ -117,7 +117,7 @@ _CHOICES: dict[str, Choice] = {
     "c": "go on",
     "escape": "go on",
 }
-_SAID: dict[Choice, str] = {
+_REPLIES: dict[Choice, str] = {
     "finish": "Stopping after this step.\nCtrl-C stops now.",
     "stop": "Stopping.",
     "go on": "",
@@ -147,7 +147,7 @@ class Interrupts:
 
     async def ask(self) -> Choice:
         """Ask, and return the answer; without one, because the terminal is closed, what is set."""
-        self.say(QUESTION)
+        self.show(QUESTION)
         chosen = self._unanswered
         keyboard = Keyboard(sys.stdin.fileno())
         with keyboard.taken():
@@ -156,10 +156,10 @@ class Interrupts:
                     chosen = meant
                     break
 
-        self.say(_SAID[chosen])
+        self.show(_REPLIES[chosen])
         return chosen
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         self._notice.text = text
         if text and not self._is_drawn:
             with contextlib.suppress(OSError):  # The terminal may have been closed.
@@ -222,8 +222,8 @@ def _serve_on(
         loaded,
         clock,
         prices=prices,
-        tell_ready=partial(output.begin, chosen.layout),
-        tell_event=output.tell,
+        report_ready=partial(output.begin, chosen.layout),
+        report_event=output.report,
         port=port,
         interrupts=interrupts,
         observers=tuple(observers.prepared(settings, chosen.layout, clock)),

@@ -24,7 +24,7 @@ from hankweave_server.cli.output.text import (
     fitted,
     forecast_text,
     moment,
-    say,
+    print_line,
     size_text,
 )
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
@@ -67,7 +67,7 @@ def status(execution: Path | None, verbose: bool, as_json: bool) -> None:
 
     root = root_of(execution)
     require_execution(root)
-    answer, state, changes = _told(root)
+    answer, state, changes = _read_status(root)
     print_summary(_facts(root, state, answer, changes))
 
     if verbose and answer is not None:
@@ -79,11 +79,11 @@ def print_summary(facts: StatusFacts) -> None:
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
     for line in summary_of(facts, columns):
         text = encodable(line.text)
-        say(text if line.is_whole else fitted(text), line.style)
+        print_line(text if line.is_whole else fitted(text), line.style)
 
 
-def _told(root: Path) -> tuple[ServerStatus | None, State, FileChanges]:
-    """Return what the server tells, or what the files tell."""
+def _read_status(root: Path) -> tuple[ServerStatus | None, State, FileChanges]:
+    """Return what the server reports, or what the files contain."""
     try:
         found, state, changes = at_server(root, _asked)
     except (NotRunning, ConnectionRefusedError):

@@ -23,7 +23,7 @@ from hankweave_server.meter import Meter, MeterReading
 PATIENCE_SECONDS = 0.2
 """Operations that end within this time are not reported."""
 
-BETWEEN_LOOKS_SECONDS = 0.1
+POLL_SECONDS = 0.1
 """Ten reports a second for each operation: more than anyone can read."""
 
 
@@ -34,7 +34,7 @@ class _Operation:
     began: float
     operation_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     meter: Meter = field(default_factory=Meter)
-    told: MeterReading | None = None
+    reported: MeterReading | None = None
     """The reading that was reported last."""
 
 
@@ -49,20 +49,20 @@ class ProgressWatch:
         self,
         now: Callable[[], float] = anyio.current_time,
         *,
-        tell: Callable[[StoreProgress], None] = lambda _progress: None,
+        report: Callable[[StoreProgress], None] = lambda _progress: None,
     ) -> None:
         """`now` returns seconds of a monotonic clock.
 
-        `tell` is called in the event loop; it must not block or raise.
+        `report` is called in the event loop; it must not block or raise.
         """
         self._now = now
         self._going_on: list[_Operation] = []
         self._begun = anyio.Event()
-        self._report = tell
+        self._report = report
 
-    def attach(self, tell: Callable[[StoreProgress], None]) -> None:
-        """Report progress to `tell` from now on, as given to the constructor."""
-        self._report = tell
+    def attach(self, report: Callable[[StoreProgress], None]) -> None:
+        """Report progress to `report` from now on, as given to the constructor."""
+        self._report = report
 
     @contextmanager
     def watching(self, kind: StoreOperation, causes: tuple[int | str, ...] = ()) -> Iterator[Meter]:
@@ -84,19 +84,19 @@ class ProgressWatch:
         finally:
             _within.reset(token)
             self._going_on.remove(operation)
-            self._tell_the_end(operation)
+            self._report_end(operation)
 
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
             await self._begun.wait()
             while self._going_on:
-                await anyio.sleep(BETWEEN_LOOKS_SECONDS)
-                self.look()
+                await anyio.sleep(POLL_SECONDS)
+                self.poll()
 
             self._begun = anyio.Event()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Report each operation that has run for long and has advanced."""
         now = self._now()
         for operation in self._going_on:
@@ -104,16 +104,16 @@ class ProgressWatch:
                 continue
 
             reading = operation.meter.read()
-            if reading is not None and reading != operation.told:
-                operation.told = reading
-                self._tell(operation, reading, ended=False)
+            if reading is not None and reading != operation.reported:
+                operation.reported = reading
+                self._report_reading(operation, reading, ended=False)
 
-    def _tell_the_end(self, operation: _Operation) -> None:
+    def _report_end(self, operation: _Operation) -> None:
         reading = operation.meter.read()
-        if operation.told is not None and reading is not None:
-            self._tell(operation, reading, ended=True)
+        if operation.reported is not None and reading is not None:
+            self._report_reading(operation, reading, ended=True)
 
-    def _tell(self, operation: _Operation, reading: MeterReading, *, ended: bool) -> None:
+    def _report_reading(self, operation: _Operation, reading: MeterReading, *, ended: bool) -> None:
         self._report(
             StoreProgress(
                 operation=operation.kind,

@@ -12,7 +12,7 @@ from hankweave_server.cli.output.text import encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.features.answers.blame_command import described, path_in
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of
 
@@ -45,7 +45,7 @@ def changes(path: Path, at: str | None, limit: int, execution: Path | None, as_j
     root = root_of(execution)
     name = os.fsdecode(path_in(layout_of(root), path))
     command = ListFileChanges(path=name, at=at, limit=limit)
-    found = look(root, lambda calls: calls.send(command))
+    found = run_read_only(root, lambda calls: calls.send(command))
     if as_json:
         print_json(found.changes)
         return
@@ -57,8 +57,8 @@ def changes(path: Path, at: str | None, limit: int, execution: Path | None, as_j
         click.echo(f"{sha}  {when}  {lines:>11}  {shown}  {encodable(described(each))}")
 
     more = ", and older ones; -n shows more" if found.has_more else ""
-    said = f"{counted(len(found.changes), 'change')}{more}; `hankweave show SHA` shows one."
-    click.echo(said, err=True)
+    note = f"{counted(len(found.changes), 'change')}{more}; `hankweave show SHA` shows one."
+    click.echo(note, err=True)
 
 
 COMMANDS = (changes,)

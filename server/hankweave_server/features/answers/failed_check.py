@@ -25,7 +25,7 @@ async def explain(
     wanted: CheckFailure,
     since: datetime,
     bad: Sha,
-    tell: Callable[[EventData], Awaitable[None]],
+    record: Callable[[EventData], Awaitable[None]],
     environment: Mapping[str, str],
 ) -> str:
     """Return what broke a check, in a sentence, and record the search.
@@ -43,7 +43,7 @@ async def explain(
         return f"The first failure could not be searched for: {error}."
 
     search = CommandSearch(wanted.bisect, candidates, environment=environment)
-    await tell(search.begun)
+    await record(search.begun)
     ended = BisectEnded(bisect_id=search.bisect_id, message=STOPPED)
     try:
         with anyio.move_on_after(wanted.timeout_seconds) as limit:
@@ -54,7 +54,7 @@ async def explain(
             ended = BisectEnded(bisect_id=search.bisect_id, runs=search.runs, message=message)
     finally:
         with anyio.CancelScope(shield=True):
-            await tell(ended)
+            await record(ended)
 
     return _sentence(ended)
 

@@ -92,10 +92,10 @@ class Answers:
             sha = self._named(past, command.at)
             newest = past.files.file_at(sha, _of_file(past, sha, path))
             found = list(islice(_versions(past.files, newest), command.limit + 1))
-            told = found[: command.limit]
-            authors = authors_of(past, ((each.sha, each.path) for each in told))
-            changes = (_change(past.files, each, authors[each.sha, each.path]) for each in told)
-            return ChangesOfFile(changes=tuple(changes), has_more=len(found) > len(told))
+            page = found[: command.limit]
+            authors = authors_of(past, ((each.sha, each.path) for each in page))
+            changes = (_change(past.files, each, authors[each.sha, each.path]) for each in page)
+            return ChangesOfFile(changes=tuple(changes), has_more=len(found) > len(page))
 
         return await self._answer(answer)
 

@@ -41,8 +41,8 @@ def blame_of(
     version = past.files.file_at(sha, path)
     count = len(lines_of(past.files.content(version.blob)))
     found = blame(version, count, [_within(path, count, first, last)], past.files)
-    told = found if most is None else found[:most]
-    authors = authors_of(past, ((each.version.sha, each.version.path) for each in told))
+    page = found if most is None else found[:most]
+    authors = authors_of(past, ((each.version.sha, each.version.path) for each in page))
     return BlamedFile(
         path=shown(path),
         checkpoint_sha=sha,
@@ -54,9 +54,9 @@ def blame_of(
                 to_line=each.end,
                 path=shown(each.version.path),
             )
-            for each in told
+            for each in page
         ),
-        next_line=found[len(told)].start + 1 if len(told) < len(found) else None,
+        next_line=found[len(page)].start + 1 if len(page) < len(found) else None,
     )
 
 
@@ -89,8 +89,8 @@ def changes_of(
     """Return the changes that made a text more or less frequent, at most so many."""
     occurrences = past.files.occurrences(commits, text)
     found = list(islice(occurrences, None if most is None else most + 1))
-    told = found[:most]
-    authors = authors_of(past, ((each.sha, each.path) for each in told))
+    page = found[:most]
+    authors = authors_of(past, ((each.sha, each.path) for each in page))
     return TextHistory(
         changes=tuple(
             TextChange(
@@ -99,9 +99,9 @@ def changes_of(
                 before=each.before,
                 after=each.after,
             )
-            for each in told
+            for each in page
         ),
-        has_more=len(found) > len(told),
+        has_more=len(found) > len(page),
     )
 
 

@@ -31,7 +31,7 @@ from hankweave_server.features.answers.stories import story_of
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.hints import command
 from hankweave_server.local.journals import searching_journal
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, harmless, one_line
 from hankweave_server.worktree.data_source import layout_of
@@ -100,18 +100,18 @@ def _why_line(root: Path, place: str, at: str | None, as_json: bool) -> None:
     if as_json:
         print_json(story)
     else:
-        _tell(story, layout)
+        _print_story(story, layout)
 
 
-def _tell(story: LineStory, layout: Layout) -> None:
+def _print_story(story: LineStory, layout: Layout) -> None:
     author = story.author
     click.echo(f"{one_line(story.path)}:{story.line}  {harmless(story.text)}")
     cost = "" if author.cost is None else f", ${author.cost:.4f}"
     model = "" if author.model is None or author.by != "agent" else f", {one_line(author.model)}"
     click.echo(f"{encodable(described(author))}{model}, {moment(author.timestamp)}{cost}")
     click.echo(f"checkpoint {author.checkpoint_sha[:12]} of run {author.run_id or '-'}")
-    _say(f"Prompt of {author.codon_id}", story.prompt)
-    _say("The agent's words before the call", story.words)
+    _print_section(f"Prompt of {author.codon_id}", story.prompt)
+    _print_section("The agent's words before the call", story.words)
     if author.by != "initial" or author.codon_id is not None:
         click.echo("\nThe change:")
         click.echo(harmless(story.patch).rstrip("\n"))
@@ -125,7 +125,7 @@ def _tell(story: LineStory, layout: Layout) -> None:
         click.echo(f"\nThe transcript up to it: {command(words, layout.root)}")
 
 
-def _say(title: str, text: str | None) -> None:
+def _print_section(title: str, text: str | None) -> None:
     if text:
         lines = harmless(text.strip()).split("\n")
         more = [f"({counted(len(lines) - _MOST_LINES, 'more line')})"]
@@ -184,7 +184,7 @@ def _of_step(root: Path, codon_id: CodonId) -> StepAnswer:
         differing = differences(earlier.inputs.inputs, now.inputs.inputs)
         if _TREE in differing:
             then = earlier.inputs
-            paths = look(root, lambda calls: _paths(calls, then, now.inputs))
+            paths = run_read_only(root, lambda calls: _paths(calls, then, now.inputs))
 
     return StepAnswer(
         codon_id=codon_id,

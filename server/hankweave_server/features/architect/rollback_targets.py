@@ -25,7 +25,7 @@ from hankweave_server.features.architect.shadow import Labelled, reading
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.living import living_server
-from hankweave_server.local.server_session import look
+from hankweave_server.local.server_session import run_read_only
 from hankweave_server.local.targeting import confirm
 from hankweave_server.plain_text import counted
 from hankweave_server.user_git.labels import Mark
@@ -118,7 +118,7 @@ def _the_one(called: list[Labelled], wanted: str) -> Target:
 
 
 def _codons_of(root: Path) -> list[str]:
-    state = look(root, lambda calls: calls.send(GetState()))
+    state = run_read_only(root, lambda calls: calls.send(GetState()))
     return list(dict.fromkeys(entry.codon.codon_id for entry in thread(state)))
 
 
@@ -185,7 +185,7 @@ def go_in_git(
         sha = commit if done is None else done.checkpoint.commit_hash
         print_json({"step": None if done is None else done.title, "commitHash": sha})
     else:
-        _say_where(root, done, commit)
+        _print_target(root, done, commit)
 
 
 def undo_in_git(root: Path, *, as_json: bool) -> bool:
@@ -226,7 +226,7 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> ListedStep
     return target
 
 
-def _say_where(root: Path, target: ListedStep | None, commit: str | None) -> None:
+def _print_target(root: Path, target: ListedStep | None, commit: str | None) -> None:
     """Print the actual target of a rollback."""
     if target is None:
         click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` undoes this.")

@@ -42,7 +42,7 @@ from hankweave_server.features.architect.backend import Backend
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.executions import layout_in
 from hankweave_server.local.reader import reading_store
-from hankweave_server.local.server_session import at_server, look
+from hankweave_server.local.server_session import at_server, run_read_only
 from hankweave_server.paths import Layout
 from hankweave_server.user_git.errors import CheckpointError, UnknownCheckpoint, WorkspaceMissing
 from hankweave_server.user_git.labels import Checkpoint, Mark, label_of, mark_in
@@ -288,7 +288,9 @@ class Shadow:
     # --- access to the server ------------------------------------------------------------------
 
     def _differs_from(self, sha: Sha) -> bool:
-        page = look(self._root, lambda calls: calls.send(CheckpointDiff(from_sha=sha, limit=1)))
+        page = run_read_only(
+            self._root, lambda calls: calls.send(CheckpointDiff(from_sha=sha, limit=1))
+        )
         return page.stats.files > 0
 
     def _served(self, work: Callable[[Client], Awaitable[T]]) -> T:

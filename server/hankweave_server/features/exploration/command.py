@@ -31,14 +31,14 @@ from hankweave_protocol.state import State
 from hankweave_server.cli.output import pictures
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
-from hankweave_server.cli.output.text import console, say, span
+from hankweave_server.cli.output.text import console, print_line, span
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
     json_option,
     print_json,
+    report_dead_server,
     root_of,
-    tell_of_dead_server,
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.shared.run_settings import budget_option
@@ -53,7 +53,7 @@ from hankweave_server.features.exploration.explorations import (
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.hints import command
-from hankweave_server.local.server_session import at_server, look, look_at_files
+from hankweave_server.local.server_session import at_server, run_on_files, run_read_only
 from hankweave_server.local.targeting import (
     confirm,
     require_consent,
@@ -61,7 +61,7 @@ from hankweave_server.local.targeting import (
 )
 from hankweave_server.plain_text import counted, one_line, printable
 
-_BETWEEN_LOOKS = 0.5
+_POLL_SECONDS = 0.5
 _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant)}
 
 
@@ -150,7 +150,7 @@ def explore(
         good_enough=good_enough,
         adopt="best" if adopt_best else "ask",
     )
-    tell_of_dead_server(root)
+    report_dead_server(root)
     server = EphemeralServer(root)
     try:
         ended = _explored(server, root, begin, quiet=as_json)
@@ -177,28 +177,28 @@ def _explored(
 ) -> Exploration:
     """Start an exploration, report each attempt that ends, and return the whole.
 
-    An ephemeral server is left to other commands between two looks, so that an attempt can be
+    An ephemeral server is left to other commands between two polls, so that an attempt can be
     discarded or adopted meanwhile.
     """
     shown = server.do(lambda: at_server(root, lambda client: client.send(begin)))
-    look_again = ExplorationShow(exploration_id=shown.exploration_id)
-    told: set[str] = set()
+    request = ExplorationShow(exploration_id=shown.exploration_id)
+    reported: set[str] = set()
     if not quiet:
         count = counted(len(shown.attempts), "attempt")
         click.echo(f"exploration {shown.exploration_id}: {count} at {shown.codon_id}")
 
     while True:
-        shown = server.do(lambda: at_server(root, lambda client: client.send(look_again)))
+        shown = server.do(lambda: at_server(root, lambda client: client.send(request)))
         for attempt in shown.attempts:
-            if attempt.status in ("completed", "failed") and attempt.attempt_id not in told:
-                told.add(attempt.attempt_id)
+            if attempt.status in ("completed", "failed") and attempt.attempt_id not in reported:
+                reported.add(attempt.attempt_id)
                 if not quiet:
                     click.echo(_ended_text(attempt))
 
         if shown.ended_at is not None:
             return shown
 
-        time.sleep(_BETWEEN_LOOKS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _ended_text(attempt: AttemptRecord) -> str:
@@ -292,7 +292,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     hankweave attempts
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.send(GetState()))
+    state = run_read_only(root, lambda calls: calls.send(GetState()))
     if exploration is None and not state.explorations and not as_json:
         click.echo("No exploration yet.")
         return
@@ -311,7 +311,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
 def _draw(exploration: Exploration, state: State, root: Path) -> None:
     chosen, best = adopted(state, exploration), exploration.best
     at = exploration.checkpoint_sha[:12]
-    say(f"{exploration.exploration_id}  {printable(exploration.codon_id)} from {at}", "bold")
+    print_line(f"{exploration.exploration_id}  {printable(exploration.codon_id)} from {at}", "bold")
     console().print(_table(exploration, chosen, best))
     for each in exploration.attempts:
         if each.message:
@@ -397,7 +397,7 @@ def compare(
     hankweave compare 1f2e3d-1 1f2e3d-2 --patch
     """
     root = root_of(execution)
-    state = look(root, lambda calls: calls.send(GetState()))
+    state = run_read_only(root, lambda calls: calls.send(GetState()))
     try:
         exploration, first = attempt_named(state, a, "")
         old, new = exploration.checkpoint_sha, result_of(first, "")
@@ -406,7 +406,7 @@ def compare(
     except Refused as refused:
         raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint, code=refused.code) from None
 
-    page = look(root, lambda calls: whole_diff(calls, old, new, paths or None, patch))
+    page = run_read_only(root, lambda calls: whole_diff(calls, old, new, paths or None, patch))
     if as_json:
         print_json(page)
     elif patch:
@@ -496,11 +496,11 @@ def adopt(
     def asked(*, only_preview: bool) -> RollbackReport:
         sent = ExplorationAdopt(**fields, preview=only_preview)
         if only_preview:
-            with waiting(None if as_json else "Previewing") as tell:
+            with waiting(None if as_json else "Previewing") as report_progress:
                 if merge:  # A server would keep a checkpoint of the present files.
-                    return look_at_files(root, lambda calls: calls.send(sent))
+                    return run_on_files(root, lambda calls: calls.send(sent))
 
-                return look(root, lambda calls: calls.send(sent), tell)
+                return run_read_only(root, lambda calls: calls.send(sent), report_progress)
 
         return ask(root, lambda client: client.send(sent), None if as_json else "Adopting")
 

@@ -404,7 +404,7 @@ def _run(
     limits = ItemLimits(settings.memory, settings.processes)
     with _executor(journal.directory, settings, limits) as executor:
         settings = replace(settings, parallel=settings.parallel or executor.slots)
-        supervisor = Supervisor(journal, wanted, settings, executor, SystemClock(), display.tell)
+        supervisor = Supervisor(journal, wanted, settings, executor, SystemClock(), display.report)
         try:
             return supervisor, anyio.run(_supervise, supervisor, display)
         except BaseExceptionGroup as group:
@@ -457,9 +457,11 @@ async def _heed_signals(supervisor: Supervisor, display: MapDisplay) -> None:
             if number == signal.SIGINT and is_first:
                 is_first = False
                 supervisor.finish()
-                display.say("Nothing more is started; waiting for what runs. Ctrl-C stops it now.")
+                display.notify(
+                    "Nothing more is started; waiting for what runs. Ctrl-C stops it now."
+                )
             else:
-                display.say("Stopping.")
+                display.notify("Stopping.")
                 supervisor.stop()
 
 

@@ -58,7 +58,7 @@ _MOST_COLLISIONS = 100
 _BETWEEN_COLLISIONS = 0.2
 """Seconds; another server holds the directory, and cannot be found while it starts or ends."""
 
-Tell = Callable[[MapRecord, Figures], None]
+ReportRecord = Callable[[MapRecord, Figures], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,15 @@ class Supervisor:
         settings: MapSettings,
         executor: Executor,
         clock: Clock,
-        tell: Tell,
+        report: ReportRecord,
     ) -> None:
-        """`tell` gets every record after it is durable, and the figures that follow from it."""
+        """`report` gets every record after it is durable, and the figures that follow from it."""
         self._journal = journal
         self._wanted = {each.name: each for each in wanted}
         self._settings = settings
         self._executor = executor
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._queue: dict[str, None] = {}
         """The items that are to run, in this order."""
         self._busy: dict[str, ItemServer | None] = {}
@@ -412,7 +412,7 @@ class Supervisor:
         async with self._recording:
             await anyio.to_thread.run_sync(self._journal.append, [record])
 
-        self._tell(record, self.figures)
+        self._report(record, self.figures)
 
     def _now(self) -> str:
         return instants.to_text(self._clock.now())

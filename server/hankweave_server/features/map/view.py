@@ -44,10 +44,10 @@ _STYLES = {"completed": "green", "failed": "red", "crashed": "yellow", "stopped"
 class MapDisplay(Protocol):
     """An output of `hankweave map`."""
 
-    def tell(self, record: MapRecord, counted: Figures, /) -> None:
+    def report(self, record: MapRecord, counted: Figures, /) -> None:
         """Report a record that is durable, and the figures that follow from it."""
 
-    def say(self, sentence: str, /) -> None:
+    def notify(self, sentence: str, /) -> None:
         """Report something that is not in the journal, for people."""
 
     async def follow(self, supervisor: Supervisor, /) -> None:
@@ -67,7 +67,7 @@ class _LineDisplay:
 
     def _put(self, text: str) -> None:
         if self._is_open:
-            self._lines.say(text)
+            self._lines.write(text)
         else:
             self._is_open = True
             self._lines.open(text)
@@ -87,17 +87,17 @@ class _LineDisplay:
 class JsonMapDisplay(_LineDisplay):
     """Output of every record of the journal as a JSON line."""
 
-    def tell(self, record: MapRecord, _counted: Figures) -> None:
+    def report(self, record: MapRecord, _counted: Figures) -> None:
         self._put(codec.encode(record).decode())
 
-    def say(self, _sentence: str) -> None:
+    def notify(self, _sentence: str) -> None:
         """Leave it out: stdout has nothing but records."""
 
 
 class PlainMapDisplay(_LineDisplay):
     """Output of a line for each item that ends."""
 
-    def tell(self, record: MapRecord, counted: Figures) -> None:
+    def report(self, record: MapRecord, counted: Figures) -> None:
         if isinstance(record, MapBegun):
             self._put(
                 f"{counted.total} items: {counted.completed} completed before, "
@@ -108,7 +108,7 @@ class PlainMapDisplay(_LineDisplay):
             count = f"{ended:>{len(str(counted.total))}}/{counted.total}"
             self._put("  ".join(filter(None, (count, line_of(record), forecast(counted)))))
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         self._put(sentence)
 
 
@@ -166,11 +166,11 @@ class LiveMapDisplay:
         )
         self._note = ""
 
-    def tell(self, record: MapRecord, _counted: Figures) -> None:
+    def report(self, record: MapRecord, _counted: Figures) -> None:
         if isinstance(record, ItemEnded) and record.outcome != "completed":
             self._live.console.print(line(line_of(record), _STYLES[record.outcome]))
 
-    def say(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         self._note = sentence
 
     async def follow(self, supervisor: Supervisor) -> None:

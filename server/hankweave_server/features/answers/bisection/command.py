@@ -113,7 +113,7 @@ def bisect(
         if as_json:
             print_json(found)
         elif len(suspects) == 1:
-            _tell(past, author, found, layout)
+            _print_failure(past, author, found, layout)
         else:
             for each in suspects:
                 who = encodable(described(author_of(past, each.sha)))
@@ -168,7 +168,7 @@ async def _shown(trials: Trials, past: LocalHistory, count: int, candidate: Cand
     return verdict
 
 
-def _tell(
+def _print_failure(
     past: LocalHistory, author: ChangeAuthor, found: FirstFailureFound, layout: Layout
 ) -> None:
     sha = author.checkpoint_sha

@@ -34,7 +34,11 @@ from hankweave_server.domain.plan import initial_plan
 from hankweave_server.domain.step_results import resumes_at
 from hankweave_server.features.architect.checkpoints import has_repository
 from hankweave_server.features.architect.pipelines.report import Format
-from hankweave_server.features.architect.pipelines.run import PipelineExit, Telling, run_pipeline
+from hankweave_server.features.architect.pipelines.run import (
+    OutputOptions,
+    PipelineExit,
+    run_pipeline,
+)
 from hankweave_server.features.architect.yaml.load import (
     compile_pipeline,
     load_pipeline,
@@ -148,7 +152,7 @@ def pipeline(
     if from_step is not None and restart:
         raise click.UsageError("--from-step and --restart exclude each other.")
 
-    telling = Telling(_format(report, as_json, report_file), report_file, quiet=quiet)
+    output_options = OutputOptions(_format(report, as_json, report_file), report_file, quiet=quiet)
     meant = _read(file, entries, config, agent)
     if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
         complain(problem.message, problem.suggestion)
@@ -161,13 +165,13 @@ def pipeline(
         click.echo(plan_summary(_rest_of(meant, from_step, before)), nl=False)
         return
 
-    telling.refuse_where_it_cannot()
+    output_options.refuse_where_it_cannot()
     layout = settle(executions.located_in(layout.root)).layout
     hank = hank_loading.read(_compiled(layout, meant))
     begin_at = _beginning(layout, hank, before, from_step, restart=restart)
     _announce(before, begin_at, quiet=quiet)
     settings = _settings(context.command, server, layout, hank, begin_at)
-    sys.exit(run_pipeline(meant, layout, settings, telling))
+    sys.exit(run_pipeline(meant, layout, settings, output_options))
 
 
 # --- before it runs -------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Report:
                 assert_never(form)
 
     def _json(self) -> str:
-        told = {
+        fields = {
             "task": self.task,
             "status": self.result.status,
             "duration": self.duration_ms / 1000,
@@ -66,7 +66,7 @@ class Report:
             "timeline": [self._entry(step) for step in self.result.steps],
             "git_diff": _cut(self.diff),
         }
-        return msgspec.json.format(codec.encode(told), indent=2).decode() + "\n"
+        return msgspec.json.format(codec.encode(fields), indent=2).decode() + "\n"
 
     def _entry(self, step: StepResult) -> dict[str, object]:
         checks = self.checks.get(step.name, [])

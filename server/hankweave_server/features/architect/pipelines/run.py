@@ -144,7 +144,7 @@ class Banners:
         return self._state()
 
     def has_touched(self, path: str) -> bool:
-        """Return whether a step has changed a file, as far as the events tell."""
+        """Return whether a step has changed a file, as far as the events show."""
         return path in self.touched or (self.has_burst and path not in self.untouched)
 
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
@@ -153,12 +153,12 @@ class Banners:
         if not self._quiet:
             self._display.open(start_lines(layout, ready))
 
-    def tell(self, published: Published) -> None:
+    def report(self, published: Published) -> None:
         event = published.event
         self._keep(event)
         if not self._quiet:
             for line in (*self._headline(event), *_lines_of(event)):
-                self._display.say(line)
+                self._display.write(line)
 
     def writing(self) -> AbstractContextManager[None]:
         return self._display.writing()
@@ -301,7 +301,7 @@ class PipelineExit(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class OutputOptions:
     """The output options: report format, report file, and whether to print banners."""
 
     form: Format | None
@@ -334,18 +334,22 @@ def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
     return f"{step.keys.agent}, {meant.model_of(step)}" if takes_a_model else step.keys.agent
 
 
-def run_pipeline(meant: Pipeline, layout: Layout, settings: RunSettings, telling: Telling) -> int:
+def run_pipeline(
+    meant: Pipeline, layout: Layout, settings: RunSettings, output_options: OutputOptions
+) -> int:
     """Run a pipeline to its end, print the report and summary, and return the exit code."""
     agents = {CodonId(step.name): _agent_of(meant, step) for step in meant.steps}
-    banners = Banners(agents, quiet=telling.quiet)
+    banners = Banners(agents, quiet=output_options.quiet)
     begun = monotonic()
     ended = serve(settings, banners)
     result = result_of(banners.state)
-    if telling.form is not None:
+    if output_options.form is not None:
         took = round((monotonic() - begun) * 1000)
-        telling.hand_over(_report(meant, layout, banners, result, took).written(telling.form))
+        output_options.hand_over(
+            _report(meant, layout, banners, result, took).written(output_options.form)
+        )
 
-    if telling.form is None or telling.file is not None:
+    if output_options.form is None or output_options.file is not None:
         _print_summary(meant, result, banners.warnings)
 
     return _exit_code(ended, result, banners.stopped_by)
