@@ -16,11 +16,11 @@ import pytest
 from hankweave_protocol.commands import CodonNext
 from hankweave_protocol.events import AgentOutput, AssistantAction
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.running_server import RunningServer, run_headless, running_server, state
 from support.scripted_hank import codon, write_hank
 from support.waiting import eventually, limited
-from support.watching import told
+from support.watching import events_of
 
 MEGABYTE = 1_000_000
 
@@ -133,7 +133,7 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
         name: (hazard.reason, hazard.cost if hazard.reason is None else None)
         for name, hazard in HAZARDS.items()
     }
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execution: Path) -> None:
@@ -155,11 +155,11 @@ async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execut
     hank = write_hank(tmp_path / "hank", codon("one") | _prints(tmp_path, "one", prints))
     assert await run_headless(hank, execution) == 0
 
-    assert [event.line for event in told(execution, AgentOutput)] == [
+    assert [event.line for event in events_of(execution, AgentOutput)] == [
         "caf\ufffd \0",
         DONE[:20].decode(),
     ]
-    inputs = [event.tool_input for event in told(execution, AssistantAction)]
+    inputs = [event.tool_input for event in events_of(execution, AssistantAction)]
     assert inputs == [
         nested(20),
         {"json": json.dumps(nested(500), separators=(",", ":"))},
@@ -203,13 +203,13 @@ async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
 
     ((found, _),) = (_end(each) for each in state(execution).runs[0].codons)
     assert found == reason
-    (output,) = told(execution, AgentOutput)
+    (output,) = events_of(execution, AgentOutput)
     assert output.line.startswith("xxx")
     assert output.line.endswith(" bytes dropped]")
     assert len(output.line) < 2 * MEGABYTE
     assert peak - idle < 64 * MEGABYTE
     assert sum(path.stat().st_size for path in execution.rglob("*.log")) < 5 * MEGABYTE
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 def _prints(folder: Path, name: str, content: bytes) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
@@ -175,7 +175,7 @@ async def test_rollback_is_neither_listed_nor_done_unless_the_hank_allows_it(
         assert "NOT_ALLOWED" in said
         assert (tree / "a.txt").read_text() == "two"
 
-    assert not told(server.execution, CheckpointRollback)
+    assert not events_of(server.execution, CheckpointRollback)
 
 
 async def test_a_hank_can_switch_the_tools_off(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> 
         event for event in journal(execution) if isinstance(event.data, CheckpointRollback)
     )
     assert any(str(cause).startswith("hankweave-mcp:one:") for cause in rolled.causes)
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert (word.codon_id, word.how) == ("one", "live")
     assert "agent of one asked for it: it was bad" in word.text
     traffic = (execution / ".hankweave" / "logs" / "websocket.log").read_text()
@@ -361,7 +361,7 @@ async def test_bad_arguments_are_refused_with_a_reason(tmp_path: Path) -> None:
             assert code in said, (tool, arguments, said)
             assert "Traceback" not in said
 
-        assert not told(server.execution, CheckpointRollback, since=before)
+        assert not events_of(server.execution, CheckpointRollback, since=before)
         assert (tree / "a.txt").read_text() == "b"
         assert (await agent.call("checkpoint_create"))["kind"] == "manual"
 

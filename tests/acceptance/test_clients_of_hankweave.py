@@ -40,7 +40,7 @@ from support.running_server import (
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import eventually, limited
-from support.watching import after_plan, idle, started, told
+from support.watching import after_plan, events_of, idle, started
 
 
 @asynccontextmanager
@@ -75,11 +75,11 @@ async def served_by_default(hank: Path, execution: Path) -> AsyncIterator[Runnin
 
 
 def infos(execution: Path) -> list[str]:
-    return [info.message for info in told(execution, Info)]
+    return [info.message for info in events_of(execution, Info)]
 
 
 def reasons(execution: Path) -> list[str]:
-    return [each.reason for each in told(execution, ServerIdle)]
+    return [each.reason for each in events_of(execution, ServerIdle)]
 
 
 def loses(count: int, counter: Path) -> dict[str, Any]:
@@ -269,7 +269,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
         "Retrying codon one (attempt 2/3)",
         "Retrying codon one (attempt 3/3)",
     ]
-    costs = [done.cost for done in told(execution, CodonCompletedEvent)]
+    costs = [done.cost for done in events_of(execution, CodonCompletedEvent)]
     assert costs == [0.5, 1.0, 1.5]
     final = state(execution)
     assert [getattr(each, "partial_cost", None) for each in final.runs[0].codons[:2]] == [0.5, 0.5]
@@ -290,7 +290,7 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path, execution:
         "Codon one rig setup failed, continuing (onFailure=ignore)",
         "Codon two failed, continuing (onFailure=ignore)",
     ]
-    (idles,) = told(execution, ServerIdle)
+    (idles,) = events_of(execution, ServerIdle)
     assert idles.message == "Run completed. Last codon two failed (ignored)."
 
 

@@ -34,7 +34,7 @@ from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, refused, told
+from support.watching import after_plan, events_of, idle, refused
 
 MEMORY = "refs/hankweave/memory"
 RECALL = {"recall": "I know"}
@@ -56,7 +56,9 @@ async def rolled_back(client: Client, command: Any) -> RollbackReport:
 
 def recalled(execution: Path) -> list[str]:
     """Return what the agents report that they remember, oldest first."""
-    said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
+    said = (
+        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
+    )
     return [text for text in said if text.startswith("I know")]
 
 
@@ -259,7 +261,10 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
         await rolled_back(client, RollbackUndo())
         assert memory(execution) == before
 
-    assert [done.report.recovered for done in told(execution, RollbackCompleted)] == [True, False]
+    assert [done.report.recovered for done in events_of(execution, RollbackCompleted)] == [
+        True,
+        False,
+    ]
     holds_together(execution)
 
 

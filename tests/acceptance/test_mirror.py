@@ -20,7 +20,7 @@ from support.git_facts import GitWitness
 from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, limited
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 MIRROR = ("--mirror-mode", "sync", "--mirror-lease", "6")
 
@@ -55,7 +55,9 @@ def files(execution: Path) -> dict[str, bytes]:
 
 def remembered(execution: Path) -> list[int]:
     """Return how many steps of the conversation each agent has remembered."""
-    said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
+    said = (
+        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
+    )
     return [int(text.split()[-2]) for text in said if text.startswith("I know")]
 
 

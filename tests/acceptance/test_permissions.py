@@ -53,7 +53,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, refused, told
+from support.watching import events_of, idle, refused
 
 RUN = {"run": "touch ran.txt"}
 
@@ -79,7 +79,7 @@ async def settled(client: Client) -> Event:
 
 
 def resolved(execution: Path) -> list[PermissionResolved]:
-    return told(execution, PermissionResolved)
+    return events_of(execution, PermissionResolved)
 
 
 def files(tmp_path: Path) -> dict[str, bytes]:
@@ -117,9 +117,9 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path, execution:
         ("Bash", "deny", "policy", "otherwise"),
         ("Bash", "deny", "policy", "Bash(rm *)"),
     ]
-    assert told(execution, PermissionRequested) == []
+    assert events_of(execution, PermissionRequested) == []
     assert len({each.request_id for each in resolved(execution)}) == 5
-    results = told(execution, ToolResult)
+    results = events_of(execution, ToolResult)
     assert [each.is_error for each in results] == [False, True, False, True, True]
     assert results[-1].result == (
         "Hankweave did not let Bash be called: this codon's permissions deny Bash(rm *)."
@@ -170,7 +170,7 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path, execution: Pa
     one = codon("one", promptText=script, permissions={"otherwise": "deny"})
     assert await run_headless(write_hank(tmp_path / "hank", one), execution) == 1
 
-    (done,) = told(execution, CodonCompletedEvent)
+    (done,) = events_of(execution, CodonCompletedEvent)
     assert "this codon's permissions do not allow such a call" in done.failure_reason.message
 
 
@@ -239,7 +239,7 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert len(event.causes) == 1
     assert files(tmp_path) == ({"a.txt": b"a"} if decision == "allow" else {})
     if decision == "deny":
-        (result,) = told(tmp_path / "execution", ToolResult)
+        (result,) = events_of(tmp_path / "execution", ToolResult)
         assert result.result.endswith("the user who is watching this run denied it. Because.")
 
 
@@ -681,7 +681,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
     done = await anyio.to_thread.run_sync(hankweave, *words)
-    (request,) = told(tmp_path / "execution", PermissionRequested)
+    (request,) = events_of(tmp_path / "execution", PermissionRequested)
     asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
     assert asks.endswith(
         f"asks       Bash(touch ran.txt)  (hankweave allow {request.request_id}, or deny)"

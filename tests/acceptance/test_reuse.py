@@ -42,7 +42,7 @@ from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, refused, told
+from support.watching import after_plan, events_of, idle, refused
 
 
 def runs(line: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def outcome(execution: Path) -> dict[str, bool]:
 
 
 def started(execution: Path) -> list[str]:
-    return [event.codon_id for event in told(execution, CodonStartedEvent)]
+    return [event.codon_id for event in events_of(execution, CodonStartedEvent)]
 
 
 async def test_a_step_that_is_redone_runs_with_what_depends_on_it(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_step_that_is_redone_runs_with_what_depends_on_it(tmp_path: Path
         }  # fmt: skip
         assert started(execution) == [*"abcdef", "a", "b"]
         assert tree(execution / "agentRoot") == before
-        done = told(execution, CodonCompletedEvent)[6:]
+        done = events_of(execution, CodonCompletedEvent)[6:]
         assert [each.codon_id for each in done] == list("abcdef")
         assert [each.cost for each in done[2:]] == [0, 0, 0, 0]
         newest = state(execution).runs[0]
@@ -301,13 +301,13 @@ def _is_checkpoint(transition: Transition, kind: str, beginning: str) -> bool:
 
 
 KILLED_AT: dict[str, Point] = {
-    "its beginning": lambda told: isinstance(told, CodonStarted) and told.codon.codon_id == "d",
-    "its safety checkpoint": lambda told: _is_checkpoint(told, "safety", "before taking over"),
-    "its own checkpoint": lambda told: _is_checkpoint(told, "completed", "reused from"),
-    "its end": lambda told: (
-        isinstance(told, CodonTransitioned)
-        and isinstance(told.codon, CompletedCodon)
-        and told.codon.reused is not None
+    "its beginning": lambda made: isinstance(made, CodonStarted) and made.codon.codon_id == "d",
+    "its safety checkpoint": lambda made: _is_checkpoint(made, "safety", "before taking over"),
+    "its own checkpoint": lambda made: _is_checkpoint(made, "completed", "reused from"),
+    "its end": lambda made: (
+        isinstance(made, CodonTransitioned)
+        and isinstance(made.codon, CompletedCodon)
+        and made.codon.reused is not None
     ),
 }
 

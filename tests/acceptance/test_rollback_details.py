@@ -27,7 +27,7 @@ from support.git_facts import GitWitness
 from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import after_plan, listed, refused, told
+from support.watching import after_plan, events_of, listed, refused
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -81,7 +81,7 @@ async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path)
         await client.send(RollbackUndo())
 
     events = [e for e in journal(execution) if isinstance(e.data, CheckpointRollback)]
-    completed = told(execution, RollbackCompleted)
+    completed = events_of(execution, RollbackCompleted)
     assert [e.data.operation_id for e in events] == [each.operation_id for each in completed]
     assert [e.data.direction for e in events] == ["back", "undo"]
     for event, done in zip(events, completed, strict=True):

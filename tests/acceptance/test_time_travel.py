@@ -40,7 +40,7 @@ from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, refused, started, taken, told
+from support.watching import after_plan, events_of, idle, refused, started, taken
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -98,7 +98,7 @@ async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again
         await client.send(CodonNext())
         await idle(client, "all-codons-completed")
 
-    assert [done.direction for done in told(execution, RollbackCompleted)] == [
+    assert [done.direction for done in events_of(execution, RollbackCompleted)] == [
         "back",
         "undo",
         "redo",
@@ -172,7 +172,7 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execut
         page = await client.send(ListCheckpoints(kinds=("completed",)))
         assert len(page.checkpoints) == 3
 
-    done = told(execution, CheckpointRollback)
+    done = events_of(execution, CheckpointRollback)
     assert [(each.direction, each.paths) for each in done] == [
         ("back", ("a.txt", "d")),
         ("undo", ("a.txt", "d")),
@@ -180,8 +180,8 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execut
     ]
     assert done[0].reason == "try"
     assert done[0].source is not None
-    assert told(execution, RollbackCompleted) == []
-    assert {"a.txt", "d/b.txt"} == set(told(execution, WorkspaceInvalidated)[0].paths)
+    assert events_of(execution, RollbackCompleted) == []
+    assert {"a.txt", "d/b.txt"} == set(events_of(execution, WorkspaceInvalidated)[0].paths)
     assert GitWitness(execution).run("merge-base", "--is-ancestor", head.strip(), "HEAD") == ""
     holds_together(execution)
 
@@ -396,7 +396,7 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path, execution):
         assert state(execution).runs[0].run_id == run
 
     assert tree(execution / "agentRoot") == {"a.txt": b"first", "b.txt": b"after"}
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert word.how == "live"
     assert "The second was wrong." in word.text
     assert state(execution).notice is None
@@ -430,7 +430,7 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
 
     saved = GitWitness(execution).run("show", f"{ended.error_checkpoint}:b.txt")
     assert saved == "whole"
-    assert [word.how for word in told(execution, RollbackTold)] == ["prompt"]
+    assert [word.how for word in events_of(execution, RollbackTold)] == ["prompt"]
     holds_together(execution)
 
 
@@ -487,7 +487,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
 
         assert (state(execution).runs, state(execution).undo) == (runs, ())
         assert GitWitness(execution).run("for-each-ref") == refs
-        done = told(execution, RollbackCompleted)
+        done = events_of(execution, RollbackCompleted)
         assert [each.from_run == each.to_run for each in done] == [True, True]
 
         await rolled_back(client, to_end_of("one"))
@@ -506,7 +506,7 @@ async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path, execution
         await client.send(CodonNext())
         await idle(client)
 
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert (word.how, word.codon_id, word.target) == ("prompt", "two", report.target)
     assert "Start over." in word.text
     holds_together(execution)
@@ -539,7 +539,7 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path, executi
         server.kill()
 
     async with running_server(hank, None, execution, "--no-autostart") as server:
-        (back,) = told(execution, RollbackCompleted)
+        (back,) = events_of(execution, RollbackCompleted)
         assert back.report.conflicts == ()
         async with server.client() as client:
             page = await client.send(ListCheckpoints(kinds=("safety",)))

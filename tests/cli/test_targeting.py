@@ -24,7 +24,7 @@ from support.command_line import hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import told
+from support.watching import events_of
 
 ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
 
@@ -194,7 +194,7 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
     async with running_server(hank, None, execution, "--headless", env=env, may_end=True) as server:
         assert await server.ended() == 0
 
-    warnings = [each.message for each in told(execution, Info)]
+    warnings = [each.message for each in events_of(execution, Info)]
     assert any("`hankweave ls` may not list this execution" in each for each in warnings)
     env[ROOT] = str(execution.parent)
     (row,) = json.loads(hankweave("ls", "--json", code=0, **env).stdout)

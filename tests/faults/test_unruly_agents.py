@@ -356,12 +356,12 @@ async def test_many_short_agents_leave_no_zombie(tmp_path: Path, tier: Tier, tal
 @pytest.fixture
 def strangers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
     """Start two unrelated processes with the command line of an agent."""
-    words = program(STAYING["a child"])
+    argv = program(STAYING["a child"])
     places = tmp_path / "a", tmp_path / "b"
     for place in places:
         place.mkdir()
 
-    both = [subprocess.Popen(words, cwd=place, start_new_session=True) for place in places]
+    both = [subprocess.Popen(argv, cwd=place, start_new_session=True) for place in places]
     yield both[0], both[1]
     for stranger in both:
         os.killpg(stranger.pid, signal.SIGKILL)
@@ -379,15 +379,15 @@ async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # t
         await eventually(lambda: list(agents.glob("*.json")))
 
         [record] = agents.glob("*.json")
-        told = json.loads(record.read_bytes())
+        entry = json.loads(record.read_bytes())
         server.kill()
         await server.process.wait()
 
-    told |= {"pid": holder.pid, "pgid": holder.pid, "keeperPid": holder.pid}
+    entry |= {"pid": holder.pid, "pgid": holder.pid, "keeperPid": holder.pid}
     facts = process_table.read(holder.pid)
     assert facts is not None
-    told["starttime"] = told["keeperStarttime"] = facts.start_ticks - 100
-    record.write_text(json.dumps(told))
+    entry["starttime"] = entry["keeperStarttime"] = facts.start_ticks - 100
+    record.write_text(json.dumps(entry))
     async with running_server(None, None, execution, "--no-autostart") as again:
         assert await all_dead(processes) == []
         assert await again.stop() == 0

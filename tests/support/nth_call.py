@@ -67,7 +67,7 @@ class Strike:
         what = errno.errorcode[self.error] if self.error else self.deed
         return f"{what} at {self.group} {self.at}{' and later' if self.for_ever else ''}"
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         return [sys.executable, str(Path(__file__).resolve()), json.dumps(asdict(self))]
 
     @property

@@ -15,7 +15,7 @@ from support.command_line import Done, hankweave
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import told
+from support.watching import events_of
 
 
 class Machine:
@@ -53,7 +53,7 @@ def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> Non
     assert [path.name for path in machine.executions.iterdir()] == [first.name]
     assert re.fullmatch(r"\d{13}-[0-9a-z]{4}-[0-9a-f]{6}", first.name)
     assert len(state(first).runs) == 1
-    messages = [idle.message for idle in told(first, ServerIdle, since=seqs)]
+    messages = [idle.message for idle in events_of(first, ServerIdle, since=seqs)]
     assert messages == ["Resumed completed execution: nothing to do."]
 
 

@@ -12,7 +12,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
 from support.running_server import run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, listed, told
+from support.watching import after_plan, events_of, idle, listed
 
 
 def says(text: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path, execu
     one, _ = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)
     assert one.captured == Captured(name="answer", value="forty-two")
-    assert told(execution, CodonCompletedEvent)[0].captured == one.captured
+    assert events_of(execution, CodonCompletedEvent)[0].captured == one.captured
 
 
 async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     assert isinstance(publish, CompletedCodon)
     names = {path.name for path in (execution / "agentRoot").iterdir()}
     assert names == {"b.txt"}
-    ended = told(execution, CodonCompletedEvent)[1]
+    ended = events_of(execution, CodonCompletedEvent)[1]
     assert (ended.skipped, ended.condition) == (True, condition)
 
 
