@@ -46,13 +46,13 @@ class Listener:
         self.signals: list[Any] = []
         self.safe_points = 0
 
-    def say(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
         data = encoded(line)
         assert data.endswith(b"\n")
         assert len(data) <= LONGEST_LINE
         self.signals += stream_json.parse(data[:-1])
 
-    def before_telling(self) -> None:
+    def save(self) -> None:
         self.safe_points += 1
 
 
@@ -63,7 +63,7 @@ def listener() -> Listener:
 
 @pytest.fixture
 def story(listener: Listener) -> AcpTranslator:
-    return AcpTranslator(listener.say, listener.before_telling)
+    return AcpTranslator(listener.write, listener.save)
 
 
 def chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
     """Every update is reported or skipped, whatever it holds, and every line can be parsed."""
     listener = Listener()
-    story = AcpTranslator(listener.say, listener.before_telling)
+    story = AcpTranslator(listener.write, listener.save)
     for update in updates:
         story.heard(update)
 
@@ -88,17 +88,17 @@ def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
 
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 3))
-def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -> None:
+def test_pieces_are_joined_whatever_their_borders(texts: list[str], step: int) -> None:
     """The message is the same at whatever positions the stream was cut."""
     listener = Listener()
-    story = AcpTranslator(listener.say, listener.before_telling)
-    text = "".join(words)
+    story = AcpTranslator(listener.write, listener.save)
+    text = "".join(texts)
     for start in range(0, len(text), step):
         story.heard(chunk(text[start : start + step]))
 
     story.end()
-    told = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
-    assert told == (text if text.strip() else "")
+    found = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
+    assert found == (text if text.strip() else "")
 
 
 def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listener) -> None:
@@ -173,7 +173,7 @@ def test_a_call_that_never_began_is_told_at_the_end(
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "told"),
+    ("fields", "name", "arguments"),
     [
         ({"kind": "execute", "title": "ls"}, "Bash", {"command": "ls"}),
         ({"kind": "execute", "rawInput": {"command": "ls -l"}}, "Bash", {"command": "ls -l"}),
@@ -195,11 +195,15 @@ def test_a_call_that_never_began_is_told_at_the_end(
     ],
 )
 def test_tools_have_the_names_that_rules_are_written_for(
-    story: AcpTranslator, listener: Listener, fields: dict[str, Any], name: str | None, told: object
+    story: AcpTranslator,
+    listener: Listener,
+    fields: dict[str, Any],
+    name: str | None,
+    arguments: object,
 ) -> None:
     """Tool kinds and their main argument get the names that Claude Code uses."""
     story.heard(call(status="in_progress", **fields))
-    assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
+    assert listener.signals == [ToolCalled("c1", name or fields["title"], arguments)]
 
 
 def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:

@@ -96,7 +96,7 @@ async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
         assert (await client.receive())["seq"] == 2
 
 
-@pytest.mark.parametrize("told", [0, 3, 49, 50, 51, 130])
+@pytest.mark.parametrize("count", [0, 3, 49, 50, 51, 130])
 async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
     tmp_path: Path, count: int
 ) -> None:
