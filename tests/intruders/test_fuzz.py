@@ -30,7 +30,7 @@ from intruders.readers import (
     READ,
     WHOLE,
     assert_decoded_or_refused,
-    assert_loaded_or_told,
+    assert_loaded_or_rejected,
     assert_opened_or_corrupt,
     hank_text,
     read_transition,
@@ -152,7 +152,7 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(content=b"[" * 100_000)
 def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
     """Any hank.json is loaded, or HankInvalid has a place and a sentence for each fault."""
-    assert_loaded_or_told(hank_folder / "hank.json", content)
+    assert_loaded_or_rejected(hank_folder / "hank.json", content)
 
 
 PROMPT = (
@@ -196,8 +196,8 @@ def test_a_reader_holds_under_a_guided_fuzzer(
     done = subprocess.run(
         words, env=environment(PYTHONPATH=path), capture_output=True, cwd=tmp_path
     )
-    said = done.stderr.decode(errors="replace")
-    assert done.returncode == 0, said[-4_000:]
-    done_runs = re.search(r"Done (\d+) (?:runs )?in", said)
-    assert done_runs is not None, said[-4_000:]
+    output = done.stderr.decode(errors="replace")
+    assert done.returncode == 0, output[-4_000:]
+    done_runs = re.search(r"Done (\d+) (?:runs )?in", output)
+    assert done_runs is not None, output[-4_000:]
     READ[reader] += int(done_runs[1])

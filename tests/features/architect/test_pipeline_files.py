@@ -190,8 +190,8 @@ def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> 
 def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
     """An unknown name is an error; Architect falls back to `build` (A4 [gap])."""
     path = write(f"{STEP}    agent: claud\n")
-    told = messages(lambda: load_pipeline(path, agent="scriptd"))
-    assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
+    expected = messages(lambda: load_pipeline(path, agent="scriptd"))
+    assert expected == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "scripted"])
@@ -209,10 +209,10 @@ def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str)
 
 def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> None:
     """Codex cannot run the default model, so the step or the configuration has to name one."""
-    told = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
+    expected = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
     path = write(f"agents: {{mine: {{type: codex}}}}\n{STEP}  - {{prompt: b, agent: claude}}\n")
-    assert messages(lambda: load_pipeline(path, agent="codex")) == told
-    assert messages(lambda: load_pipeline(path, agent="mine")) == told
+    assert messages(lambda: load_pipeline(path, agent="codex")) == expected
+    assert messages(lambda: load_pipeline(path, agent="mine")) == expected
     config = tmp_path / "architect.yaml"
     config.write_text("llm: {model: gpt-6-luna}\n")
     pipeline = load_pipeline(path, agent="codex", config=config)
@@ -227,17 +227,17 @@ def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> 
     """Permissions of pipeline or step are refused, unless they deny nothing."""
     step = f"agents: {{mine: {{type: command, command: [m]}}}}\n{STEP}    agent: {agent}\n"
     step += "    model: m\n"
-    told = ["The agent never asks for permission, so these permissions cannot be enforced."]
+    expected = ["The agent never asks for permission, so these permissions cannot be enforced."]
     own = "    permissions: {otherwise: allow}\n"
     for common in ("permissions: {}\n", "permissions: {otherwise: allow, deny: [Bash]}\n"):
-        assert messages(lambda text=common + step: load_pipeline(write(text))) == told  # type: ignore[misc]
+        assert messages(lambda text=common + step: load_pipeline(write(text))) == expected  # type: ignore[misc]
         assert not load_pipeline(write(common + step + own)).warnings
 
-    assert messages(lambda: load_pipeline(write(step + "    permissions: {}\n"))) == told
+    assert messages(lambda: load_pipeline(write(step + "    permissions: {}\n"))) == expected
 
 
 @pytest.mark.parametrize(
-    ("agent", "is_told"),
+    ("agent", "has_problem"),
     [
         ("{type: acp, command: [goose, acp]}", True),
         ("{type: acp, command: [gemini, --acp], mode: yolo}", True),
@@ -246,12 +246,12 @@ def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> 
     ],
 )
 def test_permissions_of_an_agent_that_may_not_ask_are_told(
-    write: Write, agent: str, is_told: bool
+    write: Write, agent: str, has_problem: bool
 ) -> None:
     """This is only a warning: another agent on the command line may still run the step."""
     path = write(f"permissions: {{}}\nagents: {{mine: {agent}}}\n{STEP}    agent: mine\n")
     found = [(each.path, each.line) for each in load_pipeline(path).warnings]
-    assert found == ([("$.steps[0].agent", 6)] if is_told else [])
+    assert found == ([("$.steps[0].agent", 6)] if has_problem else [])
 
 
 # --- Variables ----------------------------------------------------------------------------------
@@ -358,14 +358,14 @@ def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
 
 def test_two_steps_of_one_name_are_told(write: Write) -> None:
     """Duplicates are errors; in Architect --from-step takes the first (A4 [run])."""
-    [told] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
-    assert "is already used by a step: $.steps[0]" in told
+    [problem] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
+    assert "is already used by a step: $.steps[0]" in problem
 
 
 def test_a_text_is_no_boolean(write: Write) -> None:
     """The string "false" is an error; in Architect it is truthy and commits (A4 [run])."""
-    [told] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
-    assert told == "Expected true or false; found 'false'."
+    [problem] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
+    assert problem == "Expected true or false; found 'false'."
 
 
 def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
@@ -384,14 +384,14 @@ def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write)
     outside = tmp_path.parent / "outside.json"
     outside.write_text('{"steps": []}')
     (tmp_path / "link.json").symlink_to(outside)
-    for reference, told in (
+    for reference, expected in (
         ("../outside.json", "leads outside its folder"),
         ("link.json", "goes through a symbolic link"),
         (str(outside), "is absolute"),
     ):
         path = write(f"agents: {{a: {{type: scripted, script: {reference}}}}}\n{STEP}")
         [message] = messages(lambda path=path: load_pipeline(path))  # type: ignore[misc]
-        assert told in message
+        assert expected in message
 
 
 # --- Configuration ------------------------------------------------------------------------------

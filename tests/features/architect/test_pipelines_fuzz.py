@@ -60,7 +60,7 @@ def read(path: Path, config: Path | None = None) -> Pipeline | HankInvalid:
     return outcome(HankInvalid, load_pipeline, path, config=config)
 
 
-def assert_loaded_or_told(found: Pipeline | HankInvalid, folder: Path) -> None:
+def assert_loaded_or_rejected(found: Pipeline | HankInvalid, folder: Path) -> None:
     """Check that the pipeline loads as a hank, or that each fault has a message and a path."""
     if isinstance(found, HankInvalid):
         assert found.problems
@@ -85,7 +85,7 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
     """Any bytes compile to a hank that loads, or raise HankInvalid."""
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
-    assert_loaded_or_told(read(path), tmp_path / "compiled")
+    assert_loaded_or_rejected(read(path), tmp_path / "compiled")
 
 
 @often
@@ -95,7 +95,7 @@ def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, conten
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
     path.write_bytes(ORIGINALS[-1])
     config.write_bytes(content)
-    assert_loaded_or_told(read(path, config), tmp_path / "compiled")
+    assert_loaded_or_rejected(read(path, config), tmp_path / "compiled")
 
 
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])

@@ -78,10 +78,10 @@ EVENTS: list[tuple[EventData, str, str]] = [
 @pytest.mark.parametrize(("event", "kind", "text"), EVENTS, ids=[kind for _, kind, _ in EVENTS])
 def test_people_are_called_without_anybodys_words(event: EventData, kind: str, text: str) -> None:
     """Names, numbers and times alone; texts of agents and people are kept apart."""
-    told = of_event(event)
-    assert told is not None
-    assert (told.kind, told.text) == (kind, text)
-    assert SECRET not in repr((told.title, told.text, told.data))
+    notification = of_event(event)
+    assert notification is not None
+    assert (notification.kind, notification.text) == (kind, text)
+    assert SECRET not in repr((notification.title, notification.text, notification.data))
 
 
 @pytest.mark.parametrize(
