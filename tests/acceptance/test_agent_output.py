@@ -29,7 +29,7 @@ def line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def says(*content: Mapping[str, Any], **fields: Any) -> bytes:
+def assistant_line(*content: Mapping[str, Any], **fields: Any) -> bytes:
     message = {"id": "m1", "model": "m", "content": list(content), **fields}
     return line({"type": "assistant", "message": message})
 
@@ -38,7 +38,7 @@ def calls(arguments: object, number: int = 1) -> bytes:
     """Return a tool call and its result, with the input as JSON text or as a value."""
     block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": arguments}
     back = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "fine"}
-    return says(block) + line({"type": "user", "message": {"content": [back]}})
+    return assistant_line(block) + line({"type": "user", "message": {"content": [back]}})
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -74,14 +74,16 @@ HAZARDS = {
     "UTF-16": Hazard((BEGIN + DONE).decode().encode("utf-16"), cost=0),
     "UTF-16 from the middle on": Hazard(BEGIN + DONE.decode().encode("utf-16"), NO_RESULT),
     "a byte order mark": Hazard(b"\xef\xbb\xbf" + BEGIN + DONE),
-    "latin-1": Hazard(BEGIN + says(TEXT).replace(b"hello", b"caf\xe9") + DONE),
+    "latin-1": Hazard(BEGIN + assistant_line(TEXT).replace(b"hello", b"caf\xe9") + DONE),
     "latin-1 result": Hazard(BEGIN + DONE.replace(b"done", b"caf\xe9"), NO_RESULT),
-    "NULs": Hazard(BEGIN + b"\0" * 5_000 + b"\n" + says({**TEXT, "text": "a\0b"}) + DONE),
-    "lone surrogates": Hazard(BEGIN + says(TEXT).replace(b"hello", b"\\ud800") + DONE),
-    "no result": Hazard(BEGIN + says(TEXT), NO_RESULT),
+    "NULs": Hazard(BEGIN + b"\0" * 5_000 + b"\n" + assistant_line({**TEXT, "text": "a\0b"}) + DONE),
+    "lone surrogates": Hazard(BEGIN + assistant_line(TEXT).replace(b"hello", b"\\ud800") + DONE),
+    "no result": Hazard(BEGIN + assistant_line(TEXT), NO_RESULT),
     "the same result twice": Hazard(BEGIN + DONE + DONE),
     "a result, then a refusal": Hazard(BEGIN + DONE + REFUSED, "Invalid API key"),
-    "output after the result": Hazard(BEGIN + DONE + says(TEXT) + calls({"a": 1}) + b"tail\n"),
+    "output after the result": Hazard(
+        BEGIN + DONE + assistant_line(TEXT) + calls({"a": 1}) + b"tail\n"
+    ),
     "a result before the session": Hazard(DONE + BEGIN),
     "two sessions": Hazard(BEGIN + BEGIN.replace(b'"s"', b'"s2"') + DONE),
     "20 levels": Hazard(BEGIN + calls(nested(20)) + DONE),
@@ -97,11 +99,13 @@ HAZARDS = {
         BEGIN + calls("N").replace(b'"N"', b'{"n":' + b"9" * 1_000 + b"}") + DONE
     ),
     "1e999 in a tool's input": Hazard(BEGIN + calls("N").replace(b'"N"', b'{"n":1e999}') + DONE),
-    "tokens beyond 64 bits": Hazard(BEGIN + says(TEXT, usage={"input_tokens": 10**30}) + DONE),
+    "tokens beyond 64 bits": Hazard(
+        BEGIN + assistant_line(TEXT, usage={"input_tokens": 10**30}) + DONE
+    ),
     "tokens that add up beyond 64 bits": Hazard(
         BEGIN
-        + says(TEXT, id="m1", usage={"input_tokens": 2**63 - 1})
-        + says(TEXT, id="m2", usage={"input_tokens": 2**63 - 1})
+        + assistant_line(TEXT, id="m1", usage={"input_tokens": 2**63 - 1})
+        + assistant_line(TEXT, id="m2", usage={"input_tokens": 2**63 - 1})
         + DONE
     ),
     "model usage of any shape": Hazard(

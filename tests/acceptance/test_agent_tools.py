@@ -169,10 +169,10 @@ async def test_rollback_is_neither_listed_nor_done_unless_the_hank_allows_it(
         assert await agent.names() == ["checkpoint_create", *LOOKING]
         made = await agent.call("checkpoint_create")
         (tree / "a.txt").write_text("two")
-        said = await agent.refused(
+        refusal = await agent.refused(
             "rollback_paths", sha=made["sha"], paths=["a.txt"], reason="I want to"
         )
-        assert "NOT_ALLOWED" in said
+        assert "NOT_ALLOWED" in refusal
         assert (tree / "a.txt").read_text() == "two"
 
     assert not events_of(server.execution, CheckpointRollback)
@@ -307,9 +307,9 @@ async def test_without_a_server_the_tools_say_so_and_find_the_next_one(tmp_path:
         await agent.call("checkpoint_list")
         server.kill()
         await server.ended()
-        said = await agent.refused("checkpoint_create")
-        assert "NOT_RUNNING" in said
-        assert "Hint" in said
+        refusal = await agent.refused("checkpoint_create")
+        assert "NOT_RUNNING" in refusal
+        assert "Hint" in refusal
         async with agent_client(execution) as another:
             assert await another.names() == ["checkpoint_create", *LOOKING]
 
@@ -357,9 +357,9 @@ async def test_bad_arguments_are_refused_with_a_reason(tmp_path: Path) -> None:
         before = len(journal(server.execution))
         for tool, arguments, code in BAD:
             meant = {name: sha if value == "SHA" else value for name, value in arguments.items()}
-            said = await agent.refused(tool, **meant)
-            assert code in said, (tool, arguments, said)
-            assert "Traceback" not in said
+            refusal = await agent.refused(tool, **meant)
+            assert code in refusal, (tool, arguments, refusal)
+            assert "Traceback" not in refusal
 
         assert not events_of(server.execution, CheckpointRollback, since=before)
         assert (tree / "a.txt").read_text() == "b"

@@ -263,10 +263,10 @@ async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: P
 
 
 def recalled(execution: Path) -> list[str]:
-    said = (
+    texts = (
         each.content for each in events_of(execution, AssistantAction) if each.action == "message"
     )
-    return [text for text in said if text.startswith("I know")]
+    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
@@ -571,7 +571,7 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
         assert not [p for p in tmp_path.iterdir() if (p / ".hankweave").is_dir() and _is_new(p)]
 
     original = tmp_path / "original"
-    told_in_time = bool(events_of(original, ExecutionBranched))
+    is_recorded = bool(events_of(original, ExecutionBranched))
     for _ in range(2):
         async with running_server_of(original) as (server, client):
             assert not list(tmp_path.glob(TEMPORARY))
@@ -583,7 +583,7 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
     assert len(tree(original / "agentRoot")) == 3000
     GitWitness(original).assert_sound()
     if branch.exists():
-        assert events[0].recovered is not told_in_time
+        assert events[0].recovered is not is_recorded
         GitWitness(branch).assert_sound()
         assert tree(branch / "agentRoot") == tree(original / "agentRoot")
         assert (await served_to_the_end(branch)).returncode == 0
@@ -666,10 +666,10 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
         done = await shell("branch", sha, "--path", f"{tmp_path}/b1/../b2", "--json")
         assert json.loads(done.stdout)["runId"] == state(tmp_path / "b2").current_run_id
 
-        told_here = await shell("log")
-        assert f"branched at {sha[:12]}: {tmp_path / 'b1'}" in told_here.stdout
-        told_there = await _shell(str(tmp_path / "b1"), "log")
-        assert f"a branch of {server.execution}, made at {sha[:12]}" in told_there.stdout
+        log = await shell("log")
+        assert f"branched at {sha[:12]}: {tmp_path / 'b1'}" in log.stdout
+        branch_log = await _shell(str(tmp_path / "b1"), "log")
+        assert f"a branch of {server.execution}, made at {sha[:12]}" in branch_log.stdout
 
         refused = await shell("branch", sha, "--path", str(tmp_path / "b2"))
         assert refused.returncode == 1

@@ -58,7 +58,7 @@ async def handshake(socket: ClientConnection, **hello: Any) -> None:
     await socket.send(json.dumps({"type": "handshake", "data": data}))
 
 
-async def hear(socket: ClientConnection) -> dict[str, Any]:
+async def receive(socket: ClientConnection) -> dict[str, Any]:
     with limited():
         frame = await socket.recv()
 
@@ -106,7 +106,7 @@ async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
 
         async with theirs(server) as socket:
             for _ in range(2):
-                events = [await hear(socket) for _ in range(3)]
+                events = [await receive(socket) for _ in range(3)]
                 assert [each["type"] for each in events] == [
                     "handshake.response",
                     "server.ready",
@@ -127,7 +127,7 @@ async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) ->
     ):
         types = []
         while "codon.completed" not in types:
-            types.append((await hear(socket))["type"])
+            types.append((await receive(socket))["type"])
 
     assert types[:2] == ["handshake.response", "server.ready"]
     assert "server.idle" not in types

@@ -220,18 +220,18 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
     async with a_finished_plan(tmp_path, CODONS[0], recalls) as (server, client):
         variant = json.dumps({"steps": [{"say": "one"}, {"say": "two"}, {"recall": "I know"}]})
         found = await explored(client, variants=(Variant(prompt_text=variant),), n=2)
-        said = [recalled(Path(each.execution_path or "")) for each in found.attempts]
-        assert said[0] == said[1]
-        assert said[0] != recalled(server.execution)
+        recollections = [recalled(Path(each.execution_path or "")) for each in found.attempts]
+        assert recollections[0] == recollections[1]
+        assert recollections[0] != recalled(server.execution)
         # The parent's prompt counts once; that of the attempt replaced the one of its codon.
-        assert said[0] == ["I know 2 prompts and 3 steps"]
+        assert recollections[0] == ["I know 2 prompts and 3 steps"]
 
 
 def recalled(execution: Path) -> list[str]:
-    said = (
+    texts = (
         each.content for each in events_of(execution, AssistantAction) if each.action == "message"
     )
-    return [text for text in said if text.startswith("I know")]
+    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(

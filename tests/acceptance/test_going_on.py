@@ -51,7 +51,7 @@ async def go_back(client: Client, record: CheckpointRecord, **fields: Any) -> Ro
     return await client.send(command)
 
 
-def said(execution: Path) -> list[str]:
+def recollections(execution: Path) -> list[str]:
     acts = events_of(execution, AssistantAction)
     return [act.content for act in acts if act.action == "message"]
 
@@ -69,7 +69,7 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
         await idle(client)
 
     assert log.read_text() == "first\nagain\nagain\n"
-    assert said(execution) == ["I know 1 prompts and 3 steps"] * 2
+    assert recollections(execution) == ["I know 1 prompts and 3 steps"] * 2
     run = state(execution).runs[0]
     assert isinstance(run.starting_conditions, Continuation)
     assert run.starting_conditions.source.conversation == target.conversation is not None
@@ -84,7 +84,7 @@ async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path, execution
         await go_back(client, await after_step(client, "two", 2), auto_restart=True)
         await idle(client)
 
-    assert said(execution)[-1] == "I know 1 prompts and 3 steps"
+    assert recollections(execution)[-1] == "I know 1 prompts and 3 steps"
     assert state(execution).runs[0].starting_conditions.source.conversation is None
     assert events_of(execution, CodonStartedEvent)[-1].previous_session_id is None
 
@@ -124,7 +124,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
     assert (execution / "agentRoot" / "log.txt").read_text() == "again\nagain\n"
     attempts = [type(codon).__name__ for codon in state(execution).runs[0].codons]
     assert attempts == ["FailedCodon", "CompletedCodon"]
-    assert said(execution) == ["I know 1 prompts and 2 steps"] * 3
+    assert recollections(execution) == ["I know 1 prompts and 2 steps"] * 3
 
 
 @pytest.mark.parametrize("other", ["one", "three"])

@@ -184,10 +184,10 @@ def test_in_a_git_repository_the_steps_are_commits_without_being_asked(tmp_path:
     with CheckpointManager(str(place)) as manager:
         made = manager.list_checkpoints()
 
-    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    printed = json.loads(hankweave("history", "--json", cwd=place).stdout)
     assert [each.message for each in made] == ["optimize", "implement"]
     assert [f"{each.commit_hash} {PREFIX}:{each.message}" for each in made] == listed
-    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+    assert [each["commitHash"] for each in printed] == [each.commit_hash for each in made]
 
 
 @pytest.mark.parametrize("option", ["--to-commit", "--to"])
@@ -236,11 +236,11 @@ def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> N
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     assert "--repository shadow" not in done.stderr
-    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    printed = json.loads(hankweave("history", "--json", cwd=place).stdout)
     with CheckpointManager(str(place)) as manager:
         made = manager.list_checkpoints()
 
-    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+    assert [each["commitHash"] for each in printed] == [each.commit_hash for each in made]
     assert [each.message for each in made] == ["optimize", "implement"]
 
 
@@ -385,7 +385,7 @@ async def test_a_pipeline_that_is_interrupted_says_so(
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         ({"steps": []}, "steps"),
         ({"step": []}, "Did you mean 'steps'?"),
@@ -393,13 +393,13 @@ async def test_a_pipeline_that_is_interrupted_says_so(
     ],
 )
 def test_a_wrong_pipeline_touches_nothing(
-    tmp_path: Path, change: dict[str, Any], says: str
+    tmp_path: Path, change: dict[str, Any], expected: str
 ) -> None:
     """An invalid pipeline exits with 3 and lists every fault; no `.hankweave` is made."""
     place = project(tmp_path / "project", two_steps() | change)
     done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 3
-    assert says in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert not (place / ".hankweave").exists()
 
@@ -465,8 +465,8 @@ def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins
 
 
 def files_of(done: Done) -> list[tuple[str, str]]:
-    told = json.loads(done.stdout)["files_modified"]
-    return [(each["path"], each["action"]) for each in told]
+    printed = json.loads(done.stdout)["files_modified"]
+    return [(each["path"], each["action"]) for each in printed]
 
 
 def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:

@@ -256,14 +256,14 @@ async def test_a_project_is_told_how_its_data_is_reached(machine: Machine) -> No
     """
     project = machine.root / "project"
     project.mkdir()
-    look = 'ls "$HANKWEAVE_DATA_DIR" >'
+    list_data = 'ls "$HANKWEAVE_DATA_DIR" >'
     hank = write_hank(
         machine.root / "hank",
         codon(
             "one",
-            runs(f"{look} agent.txt"),
-            rigSetup=[{"type": "command", "command": {"run": f"{look} rig.txt"}}],
-            checks=[{"run": f"{look} check.txt"}],
+            runs(f"{list_data} agent.txt"),
+            rigSetup=[{"type": "command", "command": {"run": f"{list_data} rig.txt"}}],
+            checks=[{"run": f"{list_data} check.txt"}],
         ),
     )
     async with (

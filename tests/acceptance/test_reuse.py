@@ -419,9 +419,9 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
         (tmp_path / "counter").write_text("2")
         await client.send(again("a"))
         await idle(client)
-        said = await cli("why", "b", "-e", str(execution))
-        assert "b was run, and nothing was reused: no earlier result has the same inputs." in said
-        assert "\n  tracked files\n    a.txt\n" in said
+        output = await cli("why", "b", "-e", str(execution))
+        assert "b was run, and nothing was reused: no earlier result has the same inputs." in output
+        assert "\n  tracked files\n    a.txt\n" in output
         found = json.loads(await cli("why", "b", "-e", str(execution), "--json"))
         assert found["differences"] == ["tracked files"]
         assert found["paths"] == ["a.txt"]
@@ -431,8 +431,8 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
         reused = [entry.codon for entry in thread(state(execution))][-1]
         assert isinstance(reused, CompletedCodon)
         assert reused.reused is not None
-        said = await cli("why", "f", "-e", str(execution))
-        assert f"f was not run: its inputs are those of run {reused.reused.run_id}," in said
+        output = await cli("why", "f", "-e", str(execution))
+        assert f"f was not run: its inputs are those of run {reused.reused.run_id}," in output
         assert "reused" in await cli("status", "-e", str(execution))
         assert "reused" in await cli("log", "-e", str(execution), "-n", "1000")
         assert "f reused" in await cli("runs", "-e", str(execution))
@@ -446,8 +446,8 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
     async with resumed(execution, *options, hank=hank) as (server, client):
         await client.send(again("a"))
         await idle(client)
-        said = await cli("why", "a", "-e", str(execution))
-        assert "\n  its prompt\n" in said
+        output = await cli("why", "a", "-e", str(execution))
+        assert "\n  its prompt\n" in output
 
 
 async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None:
@@ -467,9 +467,9 @@ async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None
         )
         await idle(client)
         assert outcome(server.execution) == {"rigged": False, "unknown": False, "plain": True}
-        said = await cli("log", "-e", str(server.execution), "-n", "1000")
-        assert "nothing is reused: its rig runs 'python3', which may read the network" in said
-        assert "nothing is reused: the version of its agent is unknown" in said
+        output = await cli("log", "-e", str(server.execution), "-n", "1000")
+        assert "nothing is reused: its rig runs 'python3', which may read the network" in output
+        assert "nothing is reused: the version of its agent is unknown" in output
         why = await cli("why", "unknown", "-e", str(server.execution))
         assert "nothing was reused: the version of its agent is unknown." in why
         assert "No single input differs" in why

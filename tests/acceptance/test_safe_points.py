@@ -138,8 +138,8 @@ async def test_each_safe_point_is_on_or_off_by_setting(
     assert [each.kind for each in unasked] == expected
     (end,) = [each for each in records if each.kind == "completed"]
     assert git.files(end.sha) == {"a.txt": b"a", "rig.txt": b"rig\n"}
-    (told_of_rig,) = events_of(git.execution, RigSetupCompleted)
-    assert told_of_rig.created_checkpoint == ("rig-setup" in expected)
+    (completed,) = events_of(git.execution, RigSetupCompleted)
+    assert completed.created_checkpoint == ("rig-setup" in expected)
     done = state(git.execution).runs[0].codons[-1]
     assert isinstance(done, CompletedCodon)
     assert (done.rig_setup_checkpoint is not None) == ("rig-setup" in expected)

@@ -425,21 +425,21 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
     assert not (execution / ".hankweave" / "prune.intent").exists()
 
 
-@pytest.mark.parametrize("told_before", [False, True])
+@pytest.mark.parametrize("is_reported", [False, True])
 async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
-    tmp_path: Path, execution: Path, told_before: bool
+    tmp_path: Path, execution: Path, is_reported: bool
 ) -> None:
     """A crash after the branches moved: the next start reports it once as `recovered`.
 
     The state is complete.
     """
     async with dead_end(tmp_path) as past:
-        if told_before:
+        if is_reported:
             await past.client.send(StoreGc(max_count=0))
 
         await past.server.stop()
 
-    if not told_before:
+    if not is_reported:
         git = GitWitness(execution)
         for ref in (ref for sha in past.may_go for ref in _refs_at(git, sha)):
             if ref.startswith("refs/heads/"):
@@ -457,6 +457,6 @@ async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
             await server.stop()
 
     events = events_of(execution, CheckpointPruned, since)
-    assert [set(event.checkpoints) for event in events] == ([] if told_before else [past.may_go])
+    assert [set(event.checkpoints) for event in events] == ([] if is_reported else [past.may_go])
     assert all(event.recovered for event in events)
     assert events_of(execution, StateRecovered, since) == []

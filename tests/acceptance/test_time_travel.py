@@ -591,7 +591,9 @@ async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_pa
 
     assert report.source is not None
     moments = {report.source.event_seq, report.target.event_seq}
-    told_of = [e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))]
-    assert len(told_of) > 3
-    assert all(moments <= set(event.causes) for event in told_of)
-    assert all(any(isinstance(cause, str) for cause in event.causes) for event in told_of)
+    rollback_events = [
+        e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))
+    ]
+    assert len(rollback_events) > 3
+    assert all(moments <= set(event.causes) for event in rollback_events)
+    assert all(any(isinstance(cause, str) for cause in event.causes) for event in rollback_events)

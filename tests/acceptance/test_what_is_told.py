@@ -217,8 +217,8 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path, execution: Path) -
         await started(client, "one")
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
-        said = await client.send(GetState())
-        assert said.current_run_id == state(execution).current_run_id
+        found = await client.send(GetState())
+        assert found.current_run_id == state(execution).current_run_id
         async with raw(execution, protocolVersion=1) as socket:
             await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
             assert await server.ended() == 1

@@ -248,11 +248,11 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(go)), codon("two"))
     async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         await client.until(CodonStartedEvent)
-        said = (await Shell(server, client)("status")).stdout
-        assert "▸ Codon one" in said
-        assert "· Codon two" in said
+        output = (await Shell(server, client)("status")).stdout
+        assert "▸ Codon one" in output
+        assert "· Codon two" in output
         token = (server.execution / ".hankweave" / "server.token").read_text().strip()
-        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}\n" in said
+        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}\n" in output
         go.touch()
 
 
@@ -307,9 +307,9 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
 
 def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
     """The history lists only labelled checkpoints, and does not claim that there are no others."""
-    said = hankweave("history", "-e", str(left), code=0).stdout
-    assert "There are no checkpoints of steps" in said
-    assert "`hankweave checkpoints` lists all" in said
+    output = hankweave("history", "-e", str(left), code=0).stdout
+    assert "There are no checkpoints of steps" in output
+    assert "`hankweave checkpoints` lists all" in output
 
 
 def test_without_a_server_the_hints_can_be_pasted(left: Path) -> None:

@@ -65,9 +65,9 @@ def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Pat
         assert sorted(completed(*words, "")) == newest
 
     assert completed("show", *here, newest[0][:5]) == [newest[0]]
-    told = "\n".join(offered("branch", *here, ""))
-    assert "completed one" in told
-    assert "initial -" in told
+    output = "\n".join(offered("branch", *here, ""))
+    assert "completed one" in output
+    assert "initial -" in output
     (run,) = completed("checkpoints", *here, "--run", "")
     assert (execution / ".hankweave" / "runs" / run).is_dir()
     assert tree(execution) == before

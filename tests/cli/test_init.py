@@ -78,8 +78,8 @@ def test_the_example_without_an_agent_does_what_its_page_says(tmp_path: Path) ->
 def test_the_hank_is_for_the_agent_that_is_named(tmp_path: Path, agent: str) -> None:
     """Its model selects that agent for every codon, and is one that `validate` knows."""
     assert init(tmp_path, "my", "--agent", agent).returncode == 0
-    told = hankweave("validate", "my", "--no-agent-check", "--json", cwd=tmp_path, code=0)
-    report = json.loads(told.stdout)
+    done = hankweave("validate", "my", "--no-agent-check", "--json", cwd=tmp_path, code=0)
+    report = json.loads(done.stdout)
     assert {step["agent"] for step in report["plan"]} == {agent}
     assert report["warnings"] == []
     assert {budget["maxDollars"] for budget in report["budgets"]} == {2}

@@ -152,9 +152,9 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
 
         assert str(served) in await bare("status", code=0)
         for verb in ("rollback", "undo", "redo"):
-            said = await bare(verb, code=2)
-            assert f"execution {served}\n" in said
-            assert "--yes" in said
+            output = await bare(verb, code=2)
+            assert f"execution {served}\n" in output
+            assert "--yes" in output
 
         assert "--yes" in await bare("gc", "--max-count", "0", code=2)
         assert tree(served / "agentRoot") == before

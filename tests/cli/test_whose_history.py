@@ -54,8 +54,8 @@ def test_git_clean_is_said_and_a_state_dir_survives_it(
     """The start after it says so; with --state-dir, every command still finds the history."""
     place.run()
     place.git("clean", "-fdx")
-    told = place.run()
-    assert "warning: The history of this project is gone" in told.stdout
+    done = place.run()
+    assert "warning: The history of this project is gone" in done.stdout
     assert place.found() == ["gone"]
 
     states = place.root / "states"

@@ -174,10 +174,10 @@ def nothing_masked() -> Iterator[None]:
 
 def open_to_others(folder: Path) -> list[str]:
     """Return paths that others than the owner may access, except links, which have no own mode."""
-    looked_at = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
+    scanned = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
     return [
         f"{stat.filemode(mode)} {path}"
-        for path, mode in looked_at
+        for path, mode in scanned
         if mode & 0o077 and not stat.S_ISLNK(mode)
     ]
 

@@ -99,8 +99,8 @@ def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> Non
     with gpt(endpoint) as sdk, sdk.responses.stream(**asked) as stream:
         response = stream.get_final_response()
 
-    said, call = response.output
-    assert said.content[0].text == "I write."
+    message, call = response.output
+    assert message.content[0].text == "I write."
     assert (call.name, json.loads(call.arguments)) == ("write_file", FILLED)
     assert (response.usage.input_tokens, response.usage.output_tokens) == (44, 22)
 

@@ -143,7 +143,7 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "action", "is_told"),
+    ("source", "action", "is_projected"),
     [
         ({"kind": "tool_use", "toolUseId": "t1"}, "modified", True),
         ({"kind": "codon-start"}, "created", True),
@@ -157,7 +157,7 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
     ],
 )
 def test_changes_of_files_are_told_where_hankweave_tells_them(
-    source: dict[str, str], action: str, is_told: bool
+    source: dict[str, str], action: str, is_projected: bool
 ) -> None:
     """Files that a call wrote, and files that exist when a codon starts, are reported."""
     data = {
@@ -169,7 +169,7 @@ def test_changes_of_files_are_told_where_hankweave_tells_them(
         "source": source,
         "codonId": "one",
     }
-    assert (projected("file.updated", data) is not None) == is_told
+    assert (projected("file.updated", data) is not None) == is_projected
 
 
 def test_a_link_that_was_created_is_not_told() -> None:
@@ -234,8 +234,8 @@ def test_a_rollback_to_the_beginning_goes_by_its_checkpoint() -> None:
         "checkpointType": "initial",
         "codonsToProcess": [],
     }
-    told = payload("rollback.started", started)
-    assert (told["fromCodon"], told["toCodon"]) == ("", "initial")
+    data = payload("rollback.started", started)
+    assert (data["fromCodon"], data["toCodon"]) == ("", "initial")
     completed = {
         "fromRun": "r1",
         "toRun": "r2",

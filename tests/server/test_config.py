@@ -151,9 +151,9 @@ def test_a_file_is_read_or_refused_with_its_place(tmp_path: Path) -> None:
     read = config.read_file(path)
     assert read is not None
     assert read.layer.values == {"sentinel.enablePersistence": False}
-    for text, said in (('{"port": }', "line 1, column 10"), ("[]", "expected an object")):
+    for text, message in (('{"port": }', "line 1, column 10"), ("[]", "expected an object")):
         path.write_text(text)
-        with pytest.raises(Stop, match=said) as stop:
+        with pytest.raises(Stop, match=message) as stop:
             config.read_file(path)
 
         assert stop.value.exit_code is ExitCode.CONFIGURATION

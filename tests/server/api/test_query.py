@@ -89,10 +89,10 @@ async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path:
         assert first.cursor is not None
         await ledger.record(Info(message="later"))
         second = await queries.answer(EventsQuery(limit=3, cursor=first.cursor))
-        told = [*(first.events or ()), *(second.events or ())]
-        assert [msgspec.json.decode(event)["seq"] for event in told] == [1, 2, 3, 4, 5]
+        lines = [*(first.events or ()), *(second.events or ())]
+        assert [msgspec.json.decode(event)["seq"] for event in lines] == [1, 2, 3, 4, 5]
         assert second.cursor is None
-        assert [bytes(event) for event in told] == ledger.read(0, 5)
+        assert [bytes(event) for event in lines] == ledger.read(0, 5)
 
 
 async def test_a_query_that_takes_too_long_is_ended(

@@ -99,10 +99,10 @@ async def test_paths_of_a_damaged_checkpoint_are_left_to_the_plan() -> None:
     def known_paths(*_: Any) -> Any:
         raise CheckpointDamaged(sha(0x11), (Damage(sha(0x99), "tree", b"d", (sha(0x11),)),))
 
-    told = Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
-    made, failing = rollbacks(told, known_paths)
+    refusal_raised = Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
+    made, failing = rollbacks(refusal_raised, known_paths)
     command = RollbackToCheckpoint(checkpoint_sha=sha(0x11), paths=("d/a",))
-    assert await refusal(made, command) is told
+    assert await refusal(made, command) is refusal_raised
     assert failing.asked[0].paths == frozenset({b"d/a"})
 
 

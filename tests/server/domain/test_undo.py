@@ -138,8 +138,8 @@ def test_a_journey_is_told_while_it_can_be_taken_back() -> None:
         TimeTravelled(direction="back", travel=a_travel(2)),
         TimeTravelled(direction="undo", travel=a_travel(3)),
     )
-    told = [number for number in range(5) if undo.is_told(state, f"op-{number}")]
-    assert told == [1, 3]
+    numbers = [number for number in range(5) if undo.is_told(state, f"op-{number}")]
+    assert numbers == [1, 3]
 
 
 # --- Edits ----------------------------------------------------------------------------------------

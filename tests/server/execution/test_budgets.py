@@ -21,8 +21,8 @@ from support.watching import events_of
 
 def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
     """Return an agent that prints these messages of its protocol and then runs the line."""
-    said = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
-    return {"agent": {"type": "command", "command": ["sh", "-c", f"{said}; {then}"]}}
+    echoes = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
+    return {"agent": {"type": "command", "command": ["sh", "-c", f"{echoes}; {then}"]}}
 
 
 RIG = {"type": "command", "command": {"run": "touch rigged.txt"}}

@@ -47,11 +47,11 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
     state["runs"][0]["codons"][0]["finalCost"] = 4.0
     file.write_text(json.dumps(state))
     assert await run_to_its_end(hank, execution) == 0
-    (said,) = events_of(execution, StateRecovered)
-    assert [warning.type for warning in said.warnings] == ["cost_mismatch"]
-    assert "$4.000000, but recomputed it is $0.400000" in said.warnings[0].message
-    assert "recomputed value is used from now on" in said.warnings[0].message
-    assert said.source == "journal"
+    (event,) = events_of(execution, StateRecovered)
+    assert [warning.type for warning in event.warnings] == ["cost_mismatch"]
+    assert "$4.000000, but recomputed it is $0.400000" in event.warnings[0].message
+    assert "recomputed value is used from now on" in event.warnings[0].message
+    assert event.source == "journal"
     mended = json.loads(file.read_bytes())
     assert mended["runs"][-1]["codons"][0]["finalCost"] == 0.4
     assert await run_to_its_end(hank, execution) == 0

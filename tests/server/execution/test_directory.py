@@ -130,11 +130,11 @@ async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path, execu
     lines = (execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()
     shape = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z \[(INFO|WARNING|ERROR)\] \S.*")
     assert all(shape.fullmatch(line) for line in lines), lines
-    said = [line.split("] ", 1)[1] for line in lines]
-    assert f"Found dead server: pid {killed}" in said
-    assert said[-1] == "Stopped: SIGTERM"
-    assert sum(line.startswith("Starting Hankweave ") for line in said) == 2
-    assert sum(bool(re.fullmatch(r"Starting HankweaveRuntime on port \d+", x)) for x in said) == 2
+    texts = [line.split("] ", 1)[1] for line in lines]
+    assert f"Found dead server: pid {killed}" in texts
+    assert texts[-1] == "Stopped: SIGTERM"
+    assert sum(line.startswith("Starting Hankweave ") for line in texts) == 2
+    assert sum(bool(re.fullmatch(r"Starting HankweaveRuntime on port \d+", x)) for x in texts) == 2
 
 
 def _open_to_others(folder: Path) -> dict[str, str]:

@@ -110,16 +110,16 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
     )
     goes_on = {"continuationMode": "continue-previous"}
 
-    def says(text: str) -> dict[str, object]:
+    def prints(text: str) -> dict[str, object]:
         return {"agent": {"type": "command", "command": ["sh", "-c", text]}}
 
-    talks = says(f"echo '{begin}'; echo '{good}'")
+    talks = prints(f"echo '{begin}'; echo '{good}'")
     loop = {
         "type": "loop",
         "id": "search",
         "name": "Search",
         "terminateOn": {"type": "contextExceeded"},
-        "codons": [codon("look") | goes_on | says(line), codon("note") | goes_on | talks],
+        "codons": [codon("look") | goes_on | prints(line), codon("note") | goes_on | talks],
     }
     hank = write_hank(tmp_path / "hank", codon("begin") | talks, loop, codon("report"))
     execution = tmp_path / "execution"

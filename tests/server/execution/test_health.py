@@ -61,12 +61,12 @@ def test_a_problem_that_holds_up_the_journal_is_told_at_once(
 ) -> None:
     """Clients hear of it without a seq, because the journaled event may come much later."""
     journaled: list[EventData] = []
-    told: list[EventData] = []
+    notices: list[EventData] = []
     ledger: Any = SimpleNamespace(
         leave=journaled.append, space=SimpleNamespace(subscribe=lambda **_: None)
     )
     monitor = HealthMonitor(ledger, StillClock())
-    monitor.attach(told.append)
+    monitor.attach(notices.append)
     monitor.report(code, "It is so.")
     assert [type(each) for each in journaled] == [ServerDegraded]
-    assert told == (journaled if is_at_once else [])
+    assert notices == (journaled if is_at_once else [])

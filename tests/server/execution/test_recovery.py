@@ -95,10 +95,10 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
     await run_to_its_end(hank, execution)
     assert state(execution).runs == before.runs
     assert state(execution).execution_plan == before.execution_plan
-    (said,) = events_of(execution, StateRecovered)
-    assert said.source == "journal"
-    assert {error.type for error in said.errors} == {"corrupted_data"}
-    assert sorted(name.split(".corrupt-")[0] for name in said.kept) == [
+    (event,) = events_of(execution, StateRecovered)
+    assert event.source == "journal"
+    assert {error.type for error in event.errors} == {"corrupted_data"}
+    assert sorted(name.split(".corrupt-")[0] for name in event.kept) == [
         "state.json",
         "state.json.bak",
     ]
@@ -126,8 +126,8 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
         await idle(client)
         assert await server.stop() == 0
 
-    (said,) = events_of(execution, StateRecovered)
-    assert said.source == "repository"
+    (event,) = events_of(execution, StateRecovered)
+    assert event.source == "repository"
     assert on_thread(execution) == ["one", "two"]
     assert state(execution).initial_checkpoint == before.initial_checkpoint
     assert [run.run_id for run in state(execution).runs][-1] == before.runs[0].run_id
@@ -146,9 +146,9 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
         error = await refused(client, RollbackToLastSuccess())
         assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
 
-    (said,) = events_of(execution, StateRecovered)
-    assert (said.source, said.errors) == ("primary", ())
-    warnings = {warning.type: warning.message for warning in said.warnings}
+    (event,) = events_of(execution, StateRecovered)
+    assert (event.source, event.errors) == ("primary", ())
+    warnings = {warning.type: warning.message for warning in event.warnings}
     assert set(warnings) == {"orphaned_folder", "missing_checkpoint"}
     assert "stranger" in warnings["orphaned_folder"]
 

@@ -159,7 +159,7 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     monkeypatch.setattr(writer, "SAVE_SECONDS", 3600.0)
     monkeypatch.setattr(writer, "SETTLE_SECONDS", 3600.0)
 
-    def is_told(moment: Path) -> bool:
+    def is_complete(moment: Path) -> bool:
         return RollbackCompleted in [type(event.data) for event in journal(moment / "execution")]
 
     def copy_before(place: object, name: str) -> None:
@@ -195,14 +195,14 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     ]
     assert names[-2:] == ["append", "forget"]
     assert (len(journal(moments[restore] / "execution")) == before) == (not early)
-    assert is_told(moments[-1])
+    assert is_complete(moments[-1])
     for moment in moments:
         shutil.copytree(tmp_path / "hank", moment / "hank")
-        was_told = is_told(moment)
+        was_complete = is_complete(moment)
         async with served(moment) as room:
             assert room.is_intended
             recovered = await room.recovery.recover()
-            assert recovered.finished_rollback == (not was_told)
+            assert recovered.finished_rollback == (not was_complete)
             assert room.file.read_text() == "first"
             assert not room.is_intended
             assert len(room.ctx.state.undo) == 1

@@ -120,7 +120,7 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "permissions", "is_told"),
+    ("agent", "permissions", "has_advice"),
     [
         ({"type": "acp", "command": ["goose", "acp"]}, {}, True),
         ({"type": "acp", "command": ["gemini"], "mode": "yolo"}, {"otherwise": "deny"}, True),
@@ -130,17 +130,17 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_permissions_of_an_agent_that_may_not_ask_are_told(
-    tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], is_told: bool
+    tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], has_advice: bool
 ) -> None:
     """Permissions of the hank or the codon are reported, because the codon would fail."""
     for path in (
         written(tmp_path, a_codon(agent=agent, permissions=permissions)),
         written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
     ):
-        told = [
+        expected = [
             "a: Its agent is not known to ask for permission, so the codon would fail with these."
         ]
-        assert list(advice(load(path))) == (told if is_told else [])
+        assert list(advice(load(path))) == (expected if has_advice else [])
 
 
 # --- Many codons ----------------------------------------------------------------------------------

@@ -572,9 +572,9 @@ def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
     names = ("text", "eol", "binary", "mine", "diff")
     with opened(repo.root) as place:
         for path in paths:
-            said = place.observer.attributes.of(path.encode())
+            attributes = place.observer.attributes.of(path.encode())
             printed = repo.git("check-attr", "-z", *names, "--", path).split("\0")
             shown = dict(zip(printed[1::3], printed[2::3], strict=False))
             words = {True: "set", False: "unset", None: "unspecified"}
-            ours = {name: words.get(said.get(name), said.get(name)) for name in names}  # type: ignore[arg-type]
+            ours = {name: words.get(attributes.get(name), attributes.get(name)) for name in names}  # type: ignore[arg-type]
             assert ours == shown, path
