@@ -155,7 +155,7 @@ def shape_name(kind: type) -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")
-async def test_one_execution_and_what_it_says(tmp_path: Path, golden: GoldenFiles) -> None:
+async def test_one_execution_and_its_messages(tmp_path: Path, golden: GoldenFiles) -> None:
     """Two codons (one fails), a labelled checkpoint, a pin, a rollback, and its undo."""
     hank = write_hank(
         tmp_path / "hank",

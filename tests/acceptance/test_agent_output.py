@@ -140,7 +140,9 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
     assert violations(execution, Acknowledged()) == []
 
 
-async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execution: Path) -> None:
+async def test_a_line_that_is_no_message_becomes_plain_output(
+    tmp_path: Path, execution: Path
+) -> None:
     """Each line that cannot be parsed reaches clients as text, with its bad bytes replaced.
 
     So does a line that nests too deep for a frame, or holds a number that no frame can.

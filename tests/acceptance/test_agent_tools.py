@@ -74,7 +74,7 @@ async def first_of_kind(agent: AgentClient, kind: str) -> str:
 @pytest.mark.story(
     "An agent takes, lists and compares checkpoints with the tools of `hankweave mcp`."
 )
-async def test_an_agent_takes_looks_at_and_compares_checkpoints(tmp_path: Path) -> None:
+async def test_an_agent_takes_reads_and_compares_checkpoints(tmp_path: Path) -> None:
     """An agent takes, views and compares checkpoints, and nothing moves.
 
     A checkpoint carries label and codon; lists are paged; a diff is against the current files or

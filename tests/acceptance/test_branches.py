@@ -334,7 +334,7 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
     assert not [e for e in journal(branch) if _is(e.data, RunCrashed.TYPE)]
 
 
-async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path: Path) -> None:
+async def test_a_coordinate_is_always_one_of_the_journal_that_has_it(tmp_path: Path) -> None:
     """Inherited items have a seq of the branch's own journal, before and after a restart.
 
     Replay shows their files, and the state at that point.
@@ -589,7 +589,9 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
         assert (await served_to_the_end(branch)).returncode == 0
 
 
-async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_path: Path) -> None:
+async def test_a_branch_without_an_event_is_journaled_once_at_the_next_start(
+    tmp_path: Path,
+) -> None:
     """After a crash between rename and event, the start finds the intent and the branch."""
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")

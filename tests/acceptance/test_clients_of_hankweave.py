@@ -95,7 +95,7 @@ def loses(count: int, counter: Path) -> dict[str, Any]:
 
 
 @pytest.mark.alone
-async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
+async def test_without_autostart_each_handshake_reports_that_nothing_starts(
     tmp_path: Path,
 ) -> None:
     """`server.idle` with reason `startup` follows `server.ready`, at a second handshake too."""
@@ -200,7 +200,7 @@ async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path, executi
 
 
 @pytest.mark.alone
-async def test_a_server_can_be_told_to_serve_on(tmp_path: Path, execution: Path) -> None:
+async def test_a_server_can_be_configured_to_keep_running(tmp_path: Path, execution: Path) -> None:
     """`--no-exit-on-complete` works headless too; a signal ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     options = ("--headless", "--no-exit-on-complete")

@@ -396,7 +396,7 @@ def validated(hank: Path, *options: str) -> str:
 
 
 @pytest.mark.story("`status` says what the fence holds on this machine.", of="SECURITY.md")
-def test_a_status_is_shown_in_words() -> None:
+def test_a_status_is_shown_as_text() -> None:
     """Profile, level and ABI on one line; a machine without any level is named as such."""
     status = ConfinementStatus(
         level="namespace", landlock_abi=7, profile="workspace", not_covered=()

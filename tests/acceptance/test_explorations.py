@@ -617,7 +617,7 @@ def _names_of_sessions(attempt: AttemptRecord) -> set[str]:
     return {each.name for each in sessions.rglob("*")}
 
 
-async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
+async def test_exploration_events_are_in_order(tmp_path: Path) -> None:
     """Its start, the end of each attempt, and its end, with the best attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(SHORT, LONG), score=LENGTH)

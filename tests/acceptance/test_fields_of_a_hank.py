@@ -80,7 +80,7 @@ def test_the_name_of_a_hank_is_shown(tmp_path: Path) -> None:
     assert "Earthly things" in hankweave("validate", str(hank), code=0).stdout
 
 
-async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
+async def test_events_of_a_codon_have_its_names(tmp_path: Path) -> None:
     """id, name, description and the prompt's frontmatter are in codon.started.
 
     id and name are in the checkpoint's subject; a missing description is not invented.
@@ -103,7 +103,7 @@ async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
     assert subjects[0].endswith("] The second")
 
 
-async def test_an_agent_is_told_prompts_model_and_variables(tmp_path: Path) -> None:
+async def test_an_agent_receives_prompts_model_and_variables(tmp_path: Path) -> None:
     """The agent gets the global system prompt, the codon's, then the prompt.
 
     Of the prompts, the file takes precedence. Model and `env` are in the agent's environment.
@@ -294,7 +294,7 @@ async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
     assert 1.0 <= done.cost < 2.0
 
 
-async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
+async def test_money_ends_a_codon_whose_agent_reports_its_cost_only_at_the_end(
     tmp_path: Path,
 ) -> None:
     """The agent is not continued past its limit, although no message of it reported a cost."""

@@ -31,7 +31,7 @@ RIG = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
 
 
 @pytest.mark.parametrize("order", [CodonForceStop(reason="enough"), CodonSkip()])
-async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order: Any) -> None:
+async def test_a_codon_that_a_person_ends_is_reported_as_ended(tmp_path: Path, order: Any) -> None:
     """codon.completed is sent once, with the cost so far, and says if the codon was skipped.
 
     Hankweave reports nothing for a stopped codon, and cost 0 for a skipped one.

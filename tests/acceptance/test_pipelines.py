@@ -335,7 +335,7 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
     of="docs/migration/architect.md",
     cases=("check", "authentication"),
 )
-def test_the_exit_code_tells_the_truth(
+def test_the_exit_code_matches_the_outcome(
     tmp_path: Path, fields: dict[str, Any], script: list[dict[str, Any]], code_of_end: int
 ) -> None:
     """The exit code is 1 for failed, 4 for authentication, 5 for a timeout.
@@ -435,7 +435,7 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
     "The report of a pipeline contains its steps, costs, changes and errors.",
     of="docs/migration/architect.md",
 )
-def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
+def test_a_report_lists_what_was_done(tmp_path: Path) -> None:
     """JSON has status, cost, each step with its checks, the changed files, and the diff."""
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = ["true", {"run": "echo no; false", "allow_failure": True}]
@@ -469,7 +469,7 @@ def files_of(done: Done) -> list[tuple[str, str]]:
     return [(each["path"], each["action"]) for each in printed]
 
 
-def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
+def test_a_pending_permission_is_shown_and_can_be_granted(tmp_path: Path) -> None:
     """The pipeline's lists decide; else a person sees the request and how to answer it."""
     pipeline = two_steps(
         permissions={"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"},
@@ -544,7 +544,7 @@ async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_pa
 
 
 @pytest.mark.parametrize("file", ["missing/r.json", "file/r.json"])
-def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path: Path, file: str
 ) -> None:
     """Without the report's folder it exits with 74, and the project is unchanged."""
@@ -556,7 +556,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
     assert not (place / "code.txt").exists()
 
 
-def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -> None:
+def test_a_commit_that_a_repository_refuses_is_reported_at_the_end(tmp_path: Path) -> None:
     """The step succeeds; summary and report say why its commit is missing, quiet or not."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")

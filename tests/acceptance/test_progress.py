@@ -128,7 +128,7 @@ def assert_in_order(events: list[StoreProgress]) -> None:
         assert each.total is None or each.done <= each.total
 
 
-async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -> None:
+async def test_only_the_client_that_asked_receives_progress(tmp_path: Path) -> None:
     """Only the client that asked gets progress: of capture, restore, fsck and branch.
 
     Each event names the client's command, and none is journaled.

@@ -249,7 +249,7 @@ def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
 # --- a person's project ---------------------------------------------------------------------------
 
 
-async def test_a_project_is_told_how_its_data_is_reached(machine: Machine) -> None:
+async def test_a_run_reports_how_its_data_is_reached(machine: Machine) -> None:
     """With --workspace nothing is added to the project.
 
     An event and `status` name the path, which agents, rigs and checks have in HANKWEAVE_DATA_DIR.

@@ -73,7 +73,7 @@ async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
         assert tree(again / "agentRoot") == {"a.txt": b"one"}
 
 
-async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path) -> None:
+async def test_a_full_rollback_publishes_checkpoint_rollback_as_well(tmp_path: Path) -> None:
     """Source and target are its causes; `rollback.completed` follows and has the report."""
     execution = tmp_path / "execution"
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):

@@ -63,7 +63,7 @@ UNCHECKED = ("--no-agent-check",)
 
 
 @pytest.mark.story("A sentinel watches its codon, and what it says is on record.")
-async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
+async def test_a_sentinel_reports_on_its_codon_and_is_on_record(tmp_path: Path) -> None:
     """A sentinel's output is in its file and the journal, its counts in the codon's record."""
     execution = await run(tmp_path, watched("observe", narrator()))
     outputs: list[SentinelOutput] = events_of(execution, SentinelOutput)
@@ -90,7 +90,7 @@ async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) ->
     )
 
 
-async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
+async def test_a_sentinel_receives_the_end_of_its_codon(tmp_path: Path) -> None:
     """A sentinel's output about codon.completed follows that event, and counts in the record."""
     last = narrator(
         trigger={"type": "event", "on": ["codon.completed"]},

@@ -149,7 +149,7 @@ async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
         await all_can_be_restored(past.client, await past.known())
 
 
-async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> None:
+async def test_a_gc_whose_client_left_is_still_published(tmp_path: Path) -> None:
     """When the connection is cut, the journal has the pruned checkpoints, and no intent is left."""
     async with dead_end(tmp_path, manual=60) as past:
         intent = past.server.execution / ".hankweave" / "prune.intent"
@@ -199,7 +199,7 @@ async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path, execut
         assert {each.sha for each in report.pruned} == set(past.manual)
 
 
-async def test_pinning_twice_tells_once(tmp_path: Path) -> None:
+async def test_pinning_twice_publishes_one_event(tmp_path: Path) -> None:
     """The same pin again changes nothing; another name does."""
     async with dead_end(tmp_path) as past:
         for name in ("a", "a", "b"):
@@ -426,7 +426,7 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
-async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
+async def test_a_pruning_without_an_event_is_journaled_at_the_next_start(
     tmp_path: Path, execution: Path, is_reported: bool
 ) -> None:
     """A crash after the branches moved: the next start reports it once as `recovered`.

@@ -210,7 +210,7 @@ async def edited(execution: Path, client: Client) -> None:
     (execution / "agentRoot" / "d" / "b.txt").write_text("a person's too")
 
 
-async def test_edits_by_people_are_told_from_the_agents(tmp_path, execution):
+async def test_edits_by_people_are_distinguished_from_the_agents(tmp_path, execution):
     """Preview and report name a person's edits as conflicts, saved or not, and no other file."""
     async with served(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await edited(execution, client)
@@ -364,7 +364,7 @@ def _examples() -> list[Any]:
 
 
 @pytest.mark.story("Paths can be restored while an agent is paused, and the agent is told.")
-async def test_a_frozen_agent_goes_on_and_is_told(tmp_path, execution):
+async def test_a_frozen_agent_goes_on_and_is_informed(tmp_path, execution):
     """A frozen agent's files are restored, no run ends, and its next step gets the notice."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
     work = codon(
@@ -499,7 +499,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
     holds_together(execution)
 
 
-async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path, execution):
+async def test_an_agent_that_begins_after_a_rollback_is_informed(tmp_path, execution):
     """The agent's prompt names the target and the reason, once, and the journal has it."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one", reason="Start over."))
@@ -584,7 +584,7 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path, e
     assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
 
 
-async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path, execution):
+async def test_events_of_a_rollback_have_source_and_target_for_their_causes(tmp_path, execution):
     """The events of a rollback have its source, its target and the command as causes."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one"))

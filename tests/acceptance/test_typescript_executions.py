@@ -163,7 +163,7 @@ def test_its_data_is_taken_over(tmp_path: Path, copy: bool) -> None:
     assert not list(execution.root.glob("read_only_data_source.replaced-*"))
 
 
-def test_a_hank_that_did_change_is_told(tmp_path: Path) -> None:
+def test_a_hank_that_did_change_is_reported(tmp_path: Path) -> None:
     """The hash that 0.12 recorded is of another file."""
     execution = write_execution(tmp_path)
     hank = json.loads(execution.hank.read_text())

@@ -337,7 +337,7 @@ async def test_a_viewers_keys_change_nothing(key: str) -> None:
         assert LOOK_ONLY in text_of(pilot) or key in "ad"
 
 
-async def test_a_lost_connection_is_said_until_it_is_back() -> None:
+async def test_a_lost_connection_is_shown_until_it_is_back() -> None:
     client = a_scene()
     async with attached_to(client) as pilot:
         client.is_up = False

@@ -54,7 +54,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
     assert "the good one  [pinned]" in without[0][0].stdout
 
 
-def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
+def test_an_unknown_run_or_kind_is_reported(tmp_path: Path) -> None:
     """Without a server, too, the output has the refusal's code and the valid kinds."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0

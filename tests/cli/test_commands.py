@@ -197,7 +197,7 @@ def test_without_a_server_status_shows_the_last_state(left: Path) -> None:
 
 
 @pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["alive", "dead"])
-def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
+def test_a_stale_lock_is_no_server(left: Path, pid: int) -> None:
     """If the pid is dead, or lives and does not listen, the last state is shown as well."""
     stamp = "2025-01-04T12:00:00.000Z"
     lock = {"pid": pid, "runId": None, "startTime": stamp, "lastHeartbeat": stamp, "port": 1}
@@ -207,7 +207,7 @@ def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "checkpoints", "rollback", "events", "log"])
-def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
+def test_where_there_is_no_execution_that_is_reported(tmp_path: Path, verb: str) -> None:
     """On an empty machine there is an exit code and a sentence."""
     nowhere = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "executions")}
     done = hankweave(verb, code=66, **nowhere)
@@ -393,7 +393,7 @@ def test_wrong_usage_exits_2_and_says_what_is_right(line: str) -> None:
     assert "Error" in done.stderr
 
 
-def test_a_valid_hank_is_said_to_be_valid_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_valid_hank_is_reported_as_valid_and_nothing_is_made(tmp_path: Path) -> None:
     """validate takes the file or its folder."""
     hank = write_hank(tmp_path / "hank", *HANK)
     for path in (hank, hank.parent):

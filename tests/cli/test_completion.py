@@ -119,7 +119,7 @@ def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
     assert done.stdout.split() == ["one", "other"]
 
 
-def test_a_shell_that_is_unknown_is_said_to_be() -> None:
+def test_an_unknown_shell_is_reported() -> None:
     """The exit code is 2, and the message names the known shells."""
     done = printed(SHELL="/bin/tcsh")
     assert done.returncode == 2

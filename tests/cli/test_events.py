@@ -184,9 +184,7 @@ def test_an_empty_answer_is_no_failure(shell: Shell) -> None:
         (["--follow", "--until", "3"], "--follow excludes"),
     ],
 )
-def test_what_cannot_be_asked_exits_2_with_the_right_word(
-    shell: Shell, options: list[str], word: str
-) -> None:
+def test_a_wrong_query_exits_2_with_the_reason(shell: Shell, options: list[str], word: str) -> None:
     """Usage errors of the shell and of the query leave stdout empty."""
     output = shell(*options)
     assert (output.code, output.out) == (2, "")

@@ -140,7 +140,7 @@ def test_other_files_of_a_directory_stay(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_an_unknown_example_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_example_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     """The exit code is 2, as for every usage error."""
     done = init(tmp_path, "--example", "none")
     assert done.returncode == 2

@@ -84,7 +84,7 @@ def test_the_number_of_lines_can_be_chosen(log: Log) -> None:
         assert log(a_past(1), *options)[0] == 2
 
 
-def test_a_default_log_looks_only_at_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_log_reads_only_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events without a line may be any number, so that the bytes are bounded as well."""
     past = a_past(10)
     monkeypatch.setattr(log_command, "_REACH", sum(len(line) + 1 for line in past[-9:]))
@@ -108,7 +108,7 @@ def test_damage_that_is_not_reached_does_not_matter(log: Log) -> None:
     assert log([b"garbage", *a_past(10)], "-n", "5") == (0, numbers(5, 9), "")
 
 
-def test_every_event_that_has_a_line_is_looked_for() -> None:
+def test_the_log_searches_every_event_that_has_a_line() -> None:
     """`TOLD` has the types that the functions of the module match, and no others."""
     source = ast.parse(inspect.getsource(event_lines))
     functions = [each for each in source.body if isinstance(each, ast.FunctionDef)]

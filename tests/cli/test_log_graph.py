@@ -170,7 +170,7 @@ def test_the_way_to_now_is_the_first_column() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
-def test_what_is_told_grows_with_the_width(width: int) -> None:
+def test_details_grow_with_the_width(width: int) -> None:
     """Name, place and day are always shown; kind and time if they fit; each mark has its word."""
     lines = OutputLines((a_run("a", 1, 2),), None, ())
     text = "\n".join(line.plain for line in picture(lines, width, fancy=True))

@@ -52,7 +52,7 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert (found["cost"], found["abandonedCost"]) == (0.75, 0.5)
 
 
-def test_what_was_rolled_back_and_what_attempts_cost_are_told_apart() -> None:
+def test_rolled_back_costs_and_those_of_attempts_are_distinguished() -> None:
     paid = Costs(total=1.75, rolled_back=0.0, budget=5.0, attempts=0.25)
     assert costs_text(paid) == "$1.7500 of $5.00, of it $0.2500 for attempts"
     both = replace(paid, rolled_back=0.5, budget=None)

@@ -48,7 +48,7 @@ def listening(
     calls.append((text, done, total))
 
 
-async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
+async def test_a_rollback_reports_its_steps(tmp_path: Path) -> None:
     """The lines follow the server's events: files to save and restore, then numbered steps.
 
     In between they may say how far reading and writing are, where these take long.
@@ -76,7 +76,7 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
     assert steps
 
 
-async def test_a_gc_is_told(tmp_path: Path) -> None:
+async def test_a_gc_reports_its_progress(tmp_path: Path) -> None:
     """The output says how many checkpoints were pruned, and that the store is being packed."""
     async with dead_end(tmp_path) as past:
         calls: Calls = []

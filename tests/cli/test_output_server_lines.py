@@ -47,7 +47,7 @@ def lines_of_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     return reader.getvalue().splitlines()
 
 
-def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
+def test_lines_written_before_it_is_open_follow_the_first_line() -> None:
     """`server.ready` is the first line (DESIGN 11); the order of the others is kept."""
     stream = io.StringIO()
     voice = LineWriter(stream)
@@ -83,7 +83,7 @@ def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
     assert len(lines) == 1 + WAITING + 2
 
 
-def test_who_closes_the_pipe_is_told_no_more() -> None:
+def test_nothing_is_written_to_a_closed_pipe() -> None:
     """The writer is not blocked: later lines are discarded."""
     reader = io.StringIO()
     voice = LineWriter(reader)

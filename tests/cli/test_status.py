@@ -152,7 +152,7 @@ def test_changed_files_are_those_of_the_step_and_edits_of_a_person() -> None:
     assert "  2 edits of yours: notes.md +2, old.md\n" in shown
 
 
-def test_what_has_changed_since_the_last_checkpoint_is_told_apart_from_the_step() -> None:
+def test_changes_since_the_last_checkpoint_are_distinguished_from_the_step() -> None:
     """After three files, the others are counted."""
     since = page(*(differs(f"{name}.md", "deleted") for name in "abcde"))
     shown = text(facts(FAILED, "failed", changes=FileChanges(CHANGED, since)))
@@ -164,7 +164,7 @@ def test_what_has_changed_since_the_last_checkpoint_is_told_apart_from_the_step(
     assert "edit" not in shown
 
 
-def test_nothing_is_said_of_files_that_have_not_changed() -> None:
+def test_files_that_have_not_changed_are_not_mentioned() -> None:
     assert "changed" not in text(facts(ENDED, "completed", changes=FileChanges(None, page())))
 
 

@@ -114,7 +114,7 @@ async def test_status_shows_the_store(tmp_path: Path) -> None:
         assert count in words
 
 
-async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_server_is_shown_with_its_code(tmp_path: Path) -> None:
     """The exit code is 1; stderr has the sentence, the code and the hint."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
@@ -219,7 +219,7 @@ async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
         held.release()
 
 
-async def test_a_lock_that_is_a_lie_keeps_nobody_from_reading(tmp_path: Path) -> None:
+async def test_a_wrong_lock_does_not_prevent_reading(tmp_path: Path) -> None:
     """If its pid belongs to another program that does not listen, fsck reads the files."""
     past = await left(tmp_path)
     stamp = "2025-01-04T12:00:00.000Z"

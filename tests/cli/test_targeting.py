@@ -118,7 +118,7 @@ def test_among_several_none_is_changed_without_a_terminal(two: tuple[Path, Path]
     assert targeting.root_to_change(two[0]) == two[0]
 
 
-def test_a_folder_inside_an_execution_is_told_where_that_begins(two: tuple[Path, Path]) -> None:
+def test_in_a_folder_of_an_execution_its_root_is_named(two: tuple[Path, Path]) -> None:
     with pytest.raises(Stop) as stop:
         targeting.root_to_change(two[0] / "agentRoot")
 
@@ -185,7 +185,7 @@ async def test_a_server_outside_of_the_usual_folder_is_found(tmp_path: Path) -> 
     assert outside.exists()
 
 
-async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_path: Path) -> None:
+async def test_a_register_that_cannot_be_written_does_not_prevent_a_start(tmp_path: Path) -> None:
     """The journal has a warning, and `ls` lists what is in the usual folder."""
     (tmp_path / "state").write_text("a file in its place")
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
@@ -202,7 +202,7 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
 
 
 @pytest.mark.command("executions.list", "executions.address")
-async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_are(
+async def test_a_client_receives_the_other_executions_and_the_addresses_of_their_pages(
     tmp_path: Path,
 ) -> None:
     """The same rows as of `ls --json`, and an address that opens; a viewer is told nothing."""

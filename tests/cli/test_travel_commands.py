@@ -268,7 +268,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
 # --- confirmation ---------------------------------------------------------------------------------
 
 
-async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path: Path) -> None:
+async def test_at_a_terminal_the_preview_is_shown_with_a_question(tmp_path: Path) -> None:
     """No: exit 1 and no change. Yes: it is done. --yes and --json do not ask."""
     async with a_shell(tmp_path) as shell:
         no = await shell.answering("n\n", "rollback", "--codon", "one")
@@ -295,7 +295,7 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
 # --- refusals and usage ---------------------------------------------------------------------------
 
 
-async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_server_is_shown_with_its_code(tmp_path: Path) -> None:
     """The exit code is 1; stderr has a sentence, the code and a hint; nothing is changed."""
     async with a_shell(tmp_path) as shell:
         await shell.client.send(CheckpointCreate())

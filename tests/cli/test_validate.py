@@ -27,7 +27,7 @@ def a_broken_hank(folder: Path) -> Path:
 @pytest.mark.story(
     "`validate` reports all errors of a hank at once, with their places and suggestions."
 )
-def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+def test_every_error_is_reported_with_its_place_and_what_to_do(tmp_path: Path) -> None:
     """The exit code is 2; each error has a line in the style of compilers, and a hint below it."""
     hank = a_broken_hank(tmp_path)
     done = validate(hank)
@@ -339,14 +339,14 @@ def test_the_example_is_valid_without_a_warning() -> None:
     assert "Warnings" not in done.stdout
 
 
-def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_data_is_reported(tmp_path: Path) -> None:
     """The exit code is 66, as for `hankweave run`."""
     hank = write_hank(tmp_path, codon("a"))
     assert validate(hank, tmp_path / "none").returncode == 66
     assert validate(tmp_path / "none").returncode == 66
 
 
-def test_a_misspelt_model_is_told_beside_other_problems(tmp_path: Path) -> None:
+def test_a_misspelt_model_is_reported_beside_other_problems(tmp_path: Path) -> None:
     """Agents are checked only in a valid hank, but a person corrects a file once."""
     hank = {"hank": [{**codon("a b"), "agent": {"type": "claude"}, "model": "sonet"}]}
     (tmp_path / "hank.json").write_text(json.dumps(hank))

@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "file"])
-def test_git_clean_is_said_and_a_state_dir_survives_it(
+def test_git_clean_is_reported_and_a_state_dir_survives_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The start after it says so; with --state-dir, every command still finds the history."""

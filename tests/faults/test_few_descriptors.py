@@ -34,7 +34,7 @@ FEW_BYTES = 64 * 1024
 
 
 @pytest.mark.parametrize("descriptors", [36, FAST, 64])
-async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
+async def test_a_crowd_of_connections_takes_nothing_from_connected_clients(
     tmp_path: Path, tier: Tier, tally: Tally, descriptors: int
 ) -> None:
     """With few descriptors a hundred connections are turned away, and work and events continue."""

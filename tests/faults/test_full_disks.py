@@ -319,7 +319,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     await _nothing_is_lost(it, tally, "a rollback on a full disk")
 
 
-async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
+async def test_a_server_that_waits_for_disk_space_ends_on_request(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
     """The server ends within eight seconds with exit code 74 and a message.

@@ -263,9 +263,7 @@ print(json.dumps([owner.pid, answer, second.pid, again]))
 """
 
 
-def test_a_pid_that_was_given_out_again_keeps_nobody_out(
-    layout: Layout, witness: Witness, tier: Tier
-) -> None:
+def test_a_reused_pid_does_not_hold_the_lock(layout: Layout, witness: Witness, tier: Tier) -> None:
     """T-L5: a server starts, whether a stranger or the server itself got the dead owner's pid."""
     needs_pid_namespaces()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))}

@@ -54,7 +54,7 @@ def clocks(tmp_path: Path) -> Clocks:
     return moved_clocks(tmp_path)
 
 
-async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
+async def test_a_clock_that_is_set_back_under_a_codon_is_reported_and_harms_nothing(
     tmp_path: Path, clocks: Clocks, tally: Tally
 ) -> None:
     """Two hours back, a year forward: durations and order are kept, and the owner stays."""
@@ -161,7 +161,7 @@ class SetClock(SystemClock):
 @pytest.mark.story(
     "A machine that slept is reported, and the run continues.", of="docs/how-to/unattended.md"
 )
-async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
+async def test_a_suspended_machine_is_reported(tmp_path: Path, clocks: Clocks) -> None:
     """An hour of suspended time is reported as a suspend, not as a clock jump."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
@@ -179,7 +179,7 @@ async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> N
     assert events_of(execution, ClockJumped) == []
 
 
-async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) -> None:
+async def test_a_server_that_was_stopped_goes_on_and_reports_it(tmp_path: Path) -> None:
     """After SIGSTOP and SIGCONT the codon continues: the pause does not count as agent silence."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     one = codon("one", writes("a.txt", "1"), waits_for(gate), shimIdleTimeout=6)

@@ -137,7 +137,7 @@ async def test_nothing_of_an_agent_outlives_a_killed_daemon(
     assert alive == []
 
 
-async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Path) -> None:
+async def test_an_agent_that_kills_its_keeper_leaves_no_process_behind(tmp_path: Path) -> None:
     """A child without environment, in its own session and with a dead keeper, is still found."""
     if containment() != "cgroup":
         pytest.skip("no control group (cgroup v2) can be made here")
@@ -291,7 +291,7 @@ async def test_output_without_measure_fills_no_memory(
 
 
 @pytest.mark.enclosed
-async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tally) -> None:
+async def test_a_fork_bomb_under_limits_delays_no_client(tmp_path: Path, tally: Tally) -> None:
     """T-P6: while 200 processes fork constantly, the daemon replies within a second."""
     execution = tmp_path / "execution"
     with limited_processes(200) as group:

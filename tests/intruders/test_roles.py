@@ -81,7 +81,7 @@ def condition(aim: Target) -> tuple[Any, ...]:
 @pytest.mark.story(
     "A client with the viewer's token sees everything and changes nothing.", of="SECURITY.md"
 )
-async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Path) -> None:
+async def test_a_viewer_may_read_and_is_refused_every_other_command(tmp_path: Path) -> None:
     """Every command is refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
     async with target(tmp_path) as aim:
         before = condition(aim)
@@ -239,7 +239,7 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
         assert (server.rest.callers, server.rest.handled) == ([], [])
 
 
-async def test_a_second_handshake_raises_nobody(tmp_path: Path) -> None:
+async def test_a_second_handshake_raises_no_role(tmp_path: Path) -> None:
     """A viewer that shakes hands again, in any mode, stays a viewer; a guessed token closes it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)

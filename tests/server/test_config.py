@@ -128,7 +128,7 @@ def test_what_cannot_be_had_here_is_refused_with_the_reason(tmp_path: Path) -> N
         assert "hankweave.json" in (stop.value.hint or "")
 
 
-def test_what_has_no_effect_is_said_where_somebody_set_it(tmp_path: Path) -> None:
+def test_a_setting_without_effect_is_reported_where_it_was_set(tmp_path: Path) -> None:
     """Defaults, and values that are already in effect, cause no message."""
     layer = file_of(
         tmp_path,

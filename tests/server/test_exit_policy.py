@@ -92,7 +92,7 @@ async def test_a_client_that_comes_in_time_keeps_the_server(
     assert scene.ended == [Outcome.FAILED]
 
 
-async def test_a_server_at_rest_does_not_look_again_and_again() -> None:
+async def test_a_server_at_rest_does_not_poll() -> None:
     """It looks once for each change."""
     scene = Scene()
     with limited():

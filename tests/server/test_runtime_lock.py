@@ -628,7 +628,7 @@ async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
     lock.release()
 
 
-async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout) -> None:
+async def test_a_deleted_lock_file_is_written_again(layout: Layout) -> None:
     """runtime.lock grants nothing, so its absence revokes nothing; the next beat restores it."""
     clock = BeatenClock()
     lock = acquire(layout, clock, RUN)
@@ -785,7 +785,9 @@ async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
     lock.release()
 
 
-async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_the_lock_writes_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between two beats the lock is only read: runtime.lock is unchanged."""
     monkeypatch.setattr("hankweave_server.runtime_lock.held._LOOK_INTERVAL", BEAT)
     lock = acquire(layout, SystemClock())
@@ -848,7 +850,7 @@ def test_a_fault_of_the_disk_is_no_absence(
     lock.release()
 
 
-def test_a_foreign_lock_whose_start_nobody_can_read_is_respected(layout: Layout) -> None:
+def test_a_foreign_lock_with_an_unreadable_start_time_is_respected(layout: Layout) -> None:
     """While its process lives, an unreadable start time counts as valid."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         write_foreign(layout, pid=other.pid, startTime="yesterday")

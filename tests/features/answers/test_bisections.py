@@ -60,7 +60,7 @@ async def test_the_call_that_broke_it_is_found_in_the_background(tmp_path: Path)
     assert not list((tmp_path / "temporary").glob("hankweave-bisect-*"))
 
 
-async def test_each_run_is_told_to_all_clients(tmp_path: Path) -> None:
+async def test_each_run_is_published_to_all_clients(tmp_path: Path) -> None:
     """With the verdict and the last line of the output, in which no secret is left."""
     secret = "sk-ant-api03-" + "x1Y2" * 12
     async with worked(tmp_path) as (_, client):

@@ -113,7 +113,7 @@ async def test_a_client_sees_how_far_the_mirror_is_pushes_and_ends_it(bare: Path
     assert [each.code for each in events_of(server.execution, ServerRecovered)] == [degraded.code]
 
 
-async def test_a_lease_that_has_run_out_is_told_although_the_journal_waits(bare: Path) -> None:
+async def test_an_expired_lease_is_published_although_the_journal_waits(bare: Path) -> None:
     """Clients hear of it at once; the journal has it when the lease is held again."""
     away = bare.with_name("away.git")
     async with mirrored(bare, "6") as (server, client):

@@ -392,7 +392,7 @@ async def test_the_status_says_who_has_the_lease_and_how_long(world: World) -> N
             assert (lapsed.lease_held, lapsed.lease_seconds_left) == (False, 0)
 
 
-async def test_the_status_has_the_words_of_git_until_a_push_succeeds(world: World) -> None:
+async def test_the_status_has_the_error_of_git_until_a_push_succeeds(world: World) -> None:
     """They say why the last push failed."""
     seen: list[str | None] = []
 

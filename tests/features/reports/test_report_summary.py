@@ -176,7 +176,7 @@ def test_a_wait_is_one_until_it_ends() -> None:
     assert journal.report().totals.waits == 2
 
 
-def test_failures_are_what_a_person_should_look_at() -> None:
+def test_failures_are_what_a_person_should_read() -> None:
     """A codon that was stopped or skipped has not failed."""
 
     def ended(reason: FailureReason | None, **fields: bool) -> EventData:
@@ -216,7 +216,7 @@ def test_failures_are_what_a_person_should_look_at() -> None:
     ]
 
 
-def test_a_rollback_is_told_once_and_a_retry_is_none() -> None:
+def test_a_rollback_is_listed_once_and_a_retry_is_none() -> None:
     """A whole one is told by two events, of which one has the report."""
     where = a_checkpoint("completed", RunId("run"), ONE).coordinate
     result = RollbackReport(

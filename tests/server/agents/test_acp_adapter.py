@@ -72,7 +72,7 @@ def converse() -> Callable:
 
 
 @pytest.mark.full
-async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch) -> None:
+async def test_a_turn_is_reported_as_any_other_agents(a_task, converse, monkeypatch) -> None:
     """Chunks are joined into messages; a tool call, its question and its result come in order."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not yours")
@@ -138,7 +138,7 @@ async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
 
 
 @pytest.mark.full
-async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, run_agent) -> None:
+async def test_a_session_is_loaded_and_its_history_not_reported_again(a_task, run_agent) -> None:
     """The history of a loaded session is not reported again, even if it follows the response."""
     task = a_task("on", resume_session="earlier")
     run = await run_agent(stand_in("can-load", "late-history", "say=new", "cost=2"), task)
@@ -248,7 +248,7 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     ],
 )
 @pytest.mark.full
-async def test_an_agent_that_dies_leaves_its_last_words(
+async def test_an_agent_that_dies_leaves_its_last_output(
     a_task, run_agent, arguments, expected
 ) -> None:
     """The failure has the pending request and the agent's last output, and no exit code."""
@@ -262,7 +262,7 @@ async def test_an_agent_that_dies_leaves_its_last_words(
 
 
 @pytest.mark.full
-async def test_an_agent_that_never_begins_is_told_of_too(a_task, run_agent) -> None:
+async def test_an_agent_that_never_begins_is_reported_too(a_task, run_agent) -> None:
     """An agent that exits before its first protocol message is reported as a failure."""
     run = await run_agent(stand_in("early-exit=7"), a_task())
     (result,) = run.of(ResultReported)

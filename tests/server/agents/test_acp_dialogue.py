@@ -254,7 +254,7 @@ QUOTA = {
         ({"usage": 3, "_meta": []}, None),
     ],
 )
-async def test_tokens_are_counted_as_the_agent_tells_them(answer, tokens) -> None:
+async def test_tokens_are_counted_as_the_agent_reports_them(answer, tokens) -> None:
     """Tokens are counted in the protocol's form and in Gemini CLI's form."""
     ended, _ = await talk(
         session_prompt={"stopReason": "end_turn", "updates": [an_update("done")]} | answer

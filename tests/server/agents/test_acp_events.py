@@ -75,7 +75,7 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 
 
 @given(st.lists(UPDATES, max_size=12))
-def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
+def test_no_update_ends_the_translation(updates: list[dict[str, Any]]) -> None:
     """Every update is reported or skipped, whatever it holds, and every line can be parsed."""
     listener = Listener()
     story = AcpTranslator(listener.write, listener.save)
@@ -134,14 +134,16 @@ def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Lis
     assert story.last_words == "e"
 
 
-def test_a_long_message_is_told_in_parts(story: AcpTranslator, listener: Listener) -> None:
+def test_a_long_message_is_split(story: AcpTranslator, listener: Listener) -> None:
     """A long message is split, so that no line is longer than the session accepts."""
     story.heard(chunk("x" * (3 * LONGEST_TEXT + 5)))
     story.end()
     assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
 
 
-def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: Listener) -> None:
+def test_a_call_is_reported_when_its_input_is_complete(
+    story: AcpTranslator, listener: Listener
+) -> None:
     """A pending call is announced, then reported once with its whole input, and its result once."""
     story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
     story.heard(call("tool_call_update", status="pending"))
@@ -160,7 +162,7 @@ def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: 
     assert listener.safe_points == 1
 
 
-def test_a_call_that_never_began_is_told_at_the_end(
+def test_a_call_that_never_began_is_reported_at_the_end(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """A call that never started is reported at the end of the turn."""
@@ -206,7 +208,7 @@ def test_tools_have_the_names_that_rules_are_written_for(
     assert listener.signals == [ToolCalled("c1", name or fields["title"], arguments)]
 
 
-def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:
+def test_a_question_reports_the_call_first(story: AcpTranslator, listener: Listener) -> None:
     """A question reports its call first, as some agents ask before they announce it.
 
     Long contents are truncated.
@@ -229,7 +231,7 @@ def test_what_decides_is_never_shortened(story: AcpTranslator, key: str) -> None
     assert line["request"]["input"] == {key: value}
 
 
-def test_history_is_not_told_but_its_cost_is_heard(
+def test_history_is_not_reported_but_its_cost_is_counted(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """Events of a loaded history are not reported again, but its cost is counted."""

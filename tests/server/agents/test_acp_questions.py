@@ -84,7 +84,7 @@ async def test_an_answer_is_one_of_the_agents_options(kinds, behavior, chosen) -
     assert got == (CANCELLED if chosen is None else selected)
 
 
-async def test_where_nobody_is_left_it_is_cancelled() -> None:
+async def test_without_a_client_it_is_cancelled() -> None:
     """Without a reader the request is cancelled, and the server learns that it is withdrawn."""
     got, lines = await ask(asked(*ALL), None)
     assert got == CANCELLED

@@ -114,7 +114,7 @@ async def test_claude_is_given_the_real_directory_of_the_data(
     assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), run_agent)
 
 
-async def test_claude_on_bedrock_is_told_so_and_gets_the_credentials(
+async def test_claude_on_bedrock_gets_its_setting_and_the_credentials(
     a_task, run_agent, claude, monkeypatch
 ) -> None:
     """Amazon's variables of the server's environment reach Claude only for a Bedrock model."""
@@ -175,7 +175,7 @@ async def test_claude_goes_on_without_being_prompted_again(a_task, run_agent, cl
     assert given["prompt"] == GO_ON
 
 
-async def test_claude_is_told_what_its_codon_may_cost(a_task, run_agent, claude) -> None:
+async def test_claude_receives_the_budget_of_its_codon(a_task, run_agent, claude) -> None:
     """The budget is passed in dollars and never rounded down to zero."""
     task = a_task(budget_usd=0.00125)
     assert await arguments_of(task, run_agent) == [
@@ -186,7 +186,7 @@ async def test_claude_is_told_what_its_codon_may_cost(a_task, run_agent, claude)
     ]
 
 
-async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_the_person(
+async def test_claude_keeps_its_conversations_where_configured_and_logs_in_as_the_person(
     a_task, run_agent, claude, tmp_path, monkeypatch
 ) -> None:
     """The conversation directory is private; the login stays in the user's own configuration."""
@@ -248,7 +248,7 @@ with open("given.json", "w") as file:
 """
 
 
-async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
+async def test_claude_waits_for_our_answer_before_a_tool(a_task, claude) -> None:
     """Claude registers the hook, gets the prompt and the answer, and then stdin closes."""
     claude.write_text(ASKING)
     task = a_task("the prompt")

@@ -327,7 +327,7 @@ async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, t
 
 
 @pytest.mark.parametrize("place", ["~nobody-of-this-name/codex", "/" + "x" * 300])
-async def test_a_home_that_cannot_be_is_codexs_to_tell(
+async def test_a_wrong_home_is_left_for_codex_to_report(
     a_task, given, home, place, tmp_path
 ) -> None:
     """A home in a codon's `env` that does not work gives no login and no stored conversation."""

@@ -73,7 +73,7 @@ def test_the_session_has_the_model_that_was_asked_for(tmp_path) -> None:
     assert begun == SessionStarted(THREAD, "gpt-5.4")
 
 
-def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
+def test_a_call_is_reported_once_with_an_id_of_its_own(tmp_path) -> None:
     """A call is reported once, with a unique id: Codex renumbers its items in each process."""
     ids = []
     for events in (
@@ -162,7 +162,7 @@ def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
     assert signals[-1].tokens == counts(100)
 
 
-def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
+def test_a_compacted_context_is_reported_once(tmp_path, rollout) -> None:
     """Codex does not print a compaction; it is reported once, as the hank may wait for it."""
     listener = CodexListener(tmp_path, "m", None)
     signals_of(listener, started())

@@ -74,7 +74,7 @@ async def test_the_event_loop_does_not_wait_for_the_log(a_task, run_agent, monke
     assert logged == [True] * 3
 
 
-async def test_what_an_agent_has_said_is_logged_when_its_caller_is_cancelled(
+async def test_output_of_an_agent_is_logged_when_its_caller_is_cancelled(
     a_task, monkeypatch
 ) -> None:
     """The end of the session waits for a slow disk, and the lines that were read are in the log."""
@@ -226,7 +226,7 @@ async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, run_agent, pyt
     assert run.of(PlainOutput) == [PlainOutput("on")]
 
 
-async def test_a_crash_is_told_with_its_signal(a_task, run_agent, python) -> None:
+async def test_a_crash_is_reported_with_its_signal(a_task, run_agent, python) -> None:
     """Death by a signal is reported as a signal, not as an exit code."""
     run = await run_agent(python("import os; os.kill(os.getpid(), 11)"), a_task())
     assert run.outcome == AgentKilled(11)
@@ -272,7 +272,9 @@ async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
     assert len(pids) == 1
 
 
-async def test_an_agent_hears_what_whoever_started_the_server_ignores(a_task, run_agent) -> None:
+async def test_an_agent_receives_signals_that_the_server_inherited_as_ignored(
+    a_task, run_agent
+) -> None:
     """A shell ignores INT and QUIT for processes started with `&`; an agent must react to INT."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED}
     try:

@@ -214,7 +214,7 @@ def test_a_model_of_another_maker_is_refused_where_the_agent_is_named(
     assert faults(codon(model="gpt-5", agent=claude)) == []
 
 
-def test_plain_programs_are_looked_for(programs: Path) -> None:
+def test_plain_programs_are_searched_for(programs: Path) -> None:
     """Programs are looked up by name or absolute path; a rig may create one in the work tree."""
     install(programs, "there")
     commands = (["there"], [str(programs / "there")], ["./tools/agent"], ["/nowhere/x"], ["gone"])

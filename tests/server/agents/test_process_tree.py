@@ -241,7 +241,7 @@ print("closed", flush=True)
             assert await printed_lines(session, 1) == [["300000"]]
 
 
-async def test_a_paused_agent_hears_the_interrupt(a_task, python, printed_lines) -> None:
+async def test_a_paused_agent_receives_the_interrupt(a_task, python, printed_lines) -> None:
     """Stopping a paused agent lets it shut down in order."""
     source = """
 import time

@@ -75,7 +75,7 @@ def test_a_long_result_is_read_whole_range_by_range(tmp_path: Path) -> None:
         assert found == text
 
 
-def test_of_two_calls_with_one_id_the_result_is_the_one_that_was_told(tmp_path: Path) -> None:
+def test_of_two_calls_with_one_id_the_result_is_the_journaled_one(tmp_path: Path) -> None:
     """An agent may count its calls anew in each conversation of a codon."""
     layout = logged(tmp_path, "first " * 2_000, "second " * 2_000, "third " * 2_000)
     found = whole_result(layout, journal_line("second sec..."), CodonReadResult(seq=7))
@@ -107,7 +107,7 @@ def test_a_result_that_no_log_has_is_refused(tmp_path: Path, has_log: bool) -> N
 
 
 @pytest.mark.command("codon.readResult", "codon.readPrompt")
-async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
+async def test_a_viewer_reads_whole_results_and_prompts_and_is_refused_others(
     tmp_path: Path,
 ) -> None:
     """The journal has 2,500 characters of a result and no prompt; the server has both."""

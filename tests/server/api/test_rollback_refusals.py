@@ -66,7 +66,7 @@ async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Re
     return refused.value
 
 
-async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
+async def test_a_full_disk_midway_is_reported_with_what_follows() -> None:
     """The client learns that the rollback will be finished, and which event reports it."""
     made, _ = rollbacks(CutShort(100, 10))
     refused = await refusal(made)
@@ -74,7 +74,7 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
     assert "rollback.completed" in (refused.hint or "")
 
 
-async def test_a_broken_disk_in_mid_way_is_told_with_its_path() -> None:
+async def test_a_broken_disk_midway_is_reported_with_its_path() -> None:
     """The client learns that the server stops, and that the next start completes the rollback."""
     fault = ShadowRepositoryError("it failed")
     fault.__cause__ = OSError(errno.EIO, "Input/output error", "d/a")

@@ -51,7 +51,7 @@ def test_a_hank_without_budgets_limits_nothing() -> None:
     assert row.figures == BudgetFigures()
 
 
-def test_a_summary_tells_what_each_codon_used() -> None:
+def test_a_summary_lists_what_each_codon_used() -> None:
     """Each started codon has a row, all attempts combined; totals and ceiling are included."""
     over = replace(
         spent(HANK, "r#0", 1.25, seconds=10),
@@ -80,7 +80,7 @@ def test_a_summary_tells_what_each_codon_used() -> None:
     assert codec.decode_value(BudgetSummary, codec.encode(report)) == report
 
 
-def test_every_way_a_codon_can_stand_has_its_word() -> None:
+def test_every_status_of_a_codon_has_its_label() -> None:
     """Failed, skipped, running and budget-failed codons each have a status word."""
     exceeded = BudgetExceeded(currency="duration", limit=1, used=1)
     failed = spent(HANK, "a", status="failed")

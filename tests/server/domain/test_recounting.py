@@ -144,7 +144,7 @@ def test_the_recount_is_the_fold(seed: int) -> None:
         assert recounted[key] == pytest.approx(cost), key
 
 
-def test_words_of_an_agent_are_no_costs() -> None:
+def test_text_of_an_agent_is_no_cost() -> None:
     """Names of transitions in an agent's output change no costs."""
     output = AgentOutput(codon_id=OBSERVE, stream="stdout", line=str(line_of(ticked(9.0))))
     assert recounted_costs([*map(line_of, BEGUN), line(output)]) == {CodonKey(RUN, OBSERVE, 0): 0.0}

@@ -109,7 +109,7 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
     assert violations(execution, Acknowledged()) == []
 
 
-async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: Path) -> None:
+async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Path) -> None:
     """The archived files are reported as archived, and HEAD no longer has them; they are not user
     edits, although a tracked file was moved."""
     hank = write_hank(

@@ -162,7 +162,9 @@ async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_pat
 # --- Failures -------------------------------------------------------------------------------------
 
 
-async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path, execution: Path) -> None:
+async def test_an_ignored_failure_is_published_and_the_plan_continues(
+    tmp_path: Path, execution: Path
+) -> None:
     """onFailure ignore: the codon stays failed, the plan continues, the run completes."""
     hank = write_hank(
         tmp_path / "hank",

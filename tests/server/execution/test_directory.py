@@ -116,7 +116,9 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path, executi
     assert _open_to_others(execution / ".hankweave") == {}
 
 
-async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path, execution: Path) -> None:
+async def test_the_server_log_records_the_life_of_the_server(
+    tmp_path: Path, execution: Path
+) -> None:
     """Lines have instant, level and message as in seed 001, from start to stop reason."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     async with running_server(hank, None, execution) as server:

@@ -71,7 +71,7 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
     assert [event.success for event in events_of(execution, CodonCompletedEvent)] == [True, True]
 
 
-async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -> None:
+async def test_an_unexpected_full_context_is_a_failure(tmp_path: Path) -> None:
     """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
     execution = tmp_path / "execution"

@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: in
     assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
 
 
-async def test_clients_are_told_how_the_files_lie(tmp_path: Path, execution: Path) -> None:
+async def test_clients_receive_the_file_tree(tmp_path: Path, execution: Path) -> None:
     """It is sent at a codon's start and end, also for a shell command's files, if it changed."""
     hank = write_hank(
         tmp_path / "hank",

@@ -37,7 +37,7 @@ class Bench:
             self.watch.look()
 
 
-def test_what_is_quickly_done_is_not_told() -> None:
+def test_a_quick_operation_reports_no_progress() -> None:
     """A short operation is not reported, during or after it."""
     bench = Bench()
     with bench.watch.watching("capture") as meter:
@@ -50,7 +50,7 @@ def test_what_is_quickly_done_is_not_told() -> None:
     assert bench.events == []
 
 
-def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
+def test_a_long_operation_reports_ten_times_a_second_and_at_its_end() -> None:
     """However often it counts, progress is limited to ten reports a second; the last is final."""
     bench = Bench()
     with bench.watch.watching("fsck", (7, "c-1")) as meter:
@@ -72,7 +72,7 @@ def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
     assert len({each.operation_id for each in bench.events}) == 1
 
 
-def test_what_gets_no_further_is_not_told_again() -> None:
+def test_unchanged_progress_is_not_repeated() -> None:
     """Unchanged progress is not reported until it changes or ends."""
     bench = Bench()
     with bench.watch.watching("gc") as meter:
@@ -86,7 +86,7 @@ def test_what_gets_no_further_is_not_told_again() -> None:
     assert [each.ended for each in bench.events] == [False, False, True]
 
 
-def test_what_counts_nothing_is_not_told() -> None:
+def test_an_operation_that_counts_nothing_reports_no_progress() -> None:
     """An operation is not reported before its first phase."""
     bench = Bench()
     with bench.watch.watching("branch"):
@@ -161,7 +161,7 @@ async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> Non
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
+def test_a_failed_operation_reports_its_end(fault: BaseException) -> None:
     """A failed operation is reported as ended, so that clients stop waiting."""
     bench = Bench()
 
@@ -177,7 +177,7 @@ def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
     assert bench.events[-1].ended
 
 
-async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> None:
+async def test_it_polls_while_a_thread_works_and_rests_when_none_does() -> None:
     """Work in a thread is reported while it runs, and later work as well."""
     events: list[StoreProgress] = []
     send, receive = anyio.create_memory_object_stream[StoreProgress](100)

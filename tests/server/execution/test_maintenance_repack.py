@@ -139,7 +139,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_module, "QUIET_SECONDS", 0.0)
 
 
-async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
+async def test_accumulated_objects_are_packed_and_reported(tmp_path: Path) -> None:
     """The store is repacked after the start, and when a checkpoint makes it necessary."""
     async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
         desk.tasks.start_soon(desk.packing.run)
@@ -250,7 +250,7 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
         (ValueError("a defect"), ErrorCode.INTERNAL_ERROR),
     ],
 )
-async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
+async def test_a_fault_is_published_once_and_ends_nothing_but_the_packing(
     tmp_path: Path, fault: Exception, code: ErrorCode
 ) -> None:
     """The `error` event is not fatal; no attempt follows until a gc; the engine keeps serving."""

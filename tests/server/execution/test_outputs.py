@@ -124,7 +124,7 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
     assert await outcome(hank, execution, *options) == 0
 
 
-async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
+async def test_an_optional_failed_command_and_an_empty_glob_are_reported(
     tmp_path: Path, execution: Path
 ) -> None:
     """Neither ends the run, and both are reported."""

@@ -135,7 +135,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
     GitWitness(execution).assert_sound()
 
 
-async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
+async def test_state_that_folders_and_repository_do_not_confirm_is_reported(tmp_path: Path) -> None:
     """Orphaned folders and checkpoints missing in git are warnings; rollbacks are refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
@@ -156,7 +156,7 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
 # --- Unrecorded commits ---------------------------------------------------------------------------
 
 
-async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> None:
+async def test_an_unrecorded_commit_is_adopted_once(tmp_path: Path) -> None:
     """If killed between commit and journal line, the next start records the commit, once."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
@@ -265,7 +265,7 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
 # --- Changed hanks --------------------------------------------------------------------------------
 
 
-async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
+async def test_a_changed_hank_is_reported(tmp_path: Path) -> None:
     """hank.changed has both hashes, once per change."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)

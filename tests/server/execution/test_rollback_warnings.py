@@ -93,7 +93,7 @@ async def test_what_is_kept_needs_no_warning(tmp_path: Path) -> None:
         ("undo", ("one",), False, False),
     ],
 )
-async def test_conversations_that_stay_ahead_of_the_files_are_told(
+async def test_conversations_that_stay_ahead_of_the_files_are_reported(
     tmp_path: Path, direction: Movement, passed: tuple[str, ...], rewinds: bool, has_warning: bool
 ) -> None:
     """They do unless the rollback rewinds them, or goes back through no codon that had one."""

@@ -86,7 +86,7 @@ def on_thread(execution: Path) -> list[str]:
 # --- Events ---------------------------------------------------------------------------------------
 
 
-async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) -> None:
+async def test_events_of_a_rollback_are_in_hankweaves_order(tmp_path: Path) -> None:
     """The order is started, then progress, checkpoint and rig clean-up per passed codon, then
     progress, checkpoint, the runs' change, completed, snapshot and idle; progress counts from 1 to
     codons + 1."""
@@ -217,7 +217,9 @@ async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) 
 # --- Files ----------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path, execution: Path) -> None:
+async def test_files_outside_the_patterns_survive_a_rollback(
+    tmp_path: Path, execution: Path
+) -> None:
     """Untracked and ignored files keep every byte; edits of tracked ones are in `safety`."""
     hank = write_hank(
         tmp_path / "hank",
@@ -547,7 +549,7 @@ def calls(tool: str, number: int, **given: Any) -> dict[str, Any]:
     return {"raw": json.dumps({"type": "assistant", "message": message})}
 
 
-async def test_what_was_done_outside_since_the_target_is_told(tmp_path: Path) -> None:
+async def test_external_effects_since_the_target_are_reported(tmp_path: Path) -> None:
     """Preview and report name writes, requests and pushes of tools, rigs and checks, and say once
     that commands may have done more."""
     hank = write_hank(

@@ -35,7 +35,7 @@ def log_of(execution: Path) -> list[str]:
     return [line.partition("Z ")[2] for line in lines]
 
 
-async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_path: Path) -> None:
+async def test_the_log_records_codons_files_and_checkpoints(tmp_path: Path) -> None:
     """At info: codons, changed files, checkpoints, a rollback and the end, as in seed 001."""
     hank = write_hank(
         tmp_path / "hank",

@@ -84,7 +84,7 @@ histories = st.lists(st.integers(-3, 10_000), min_size=1, max_size=60)
 
 @given(histories, st.lists(st.integers(0, 60), max_size=40), st.integers(1, 5), st.integers(1, 9))
 @settings(max_examples=60)
-def test_a_moment_is_the_fold_whatever_was_looked_at_before(
+def test_a_moment_is_the_fold_whatever_was_read_before(
     choices: list[int], reads: list[int], transitions_apart: int, lines_apart: int
 ) -> None:
     """In any order of queries and with any landmarks, each state is the fold of its prefix."""
@@ -165,7 +165,7 @@ def _at(number: int) -> Coordinate:
     return a_checkpoint("manual", RUN, None, number).coordinate
 
 
-def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
+def test_after_the_first_read_only_the_neighbourhood_is_read() -> None:
     """A second query of a long journal reads no further back than to the nearest landmark."""
     choices = list(itertools.islice(itertools.cycle([2, -1, -1, 4, -1]), 20_000))
     journal = MemoryJournal(a_history([choice if choice < 0 else 1 for choice in choices]))
@@ -180,7 +180,7 @@ def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
     assert journal.read_lines == 0
 
 
-def test_the_journal_may_grow_between_looks() -> None:
+def test_the_journal_may_grow_between_reads() -> None:
     """Lines that are appended later are folded onto the known state."""
     lines = a_history([2] + [-1] * 500)
     journal = MemoryJournal(lines[:1])

@@ -100,7 +100,7 @@ def fold_of(layout: Layout) -> State:
     return fold(map(codec.decode_event, layout.journal.read_bytes().splitlines()))
 
 
-async def test_a_new_directory_begins_empty_and_says_nothing(layout: Layout):
+async def test_a_new_directory_begins_empty_and_reports_nothing(layout: Layout):
     """An empty directory has nothing to recover and nothing to report."""
     ledger = await opened(layout)
     assert (ledger.state, ledger.recovery, ledger.repair) == (EMPTY_STATE, None, None)

@@ -528,7 +528,7 @@ async def test_posting_waits_for_a_disk_that_cannot_keep_up(layout: Layout, monk
 # --- one order ------------------------------------------------------------------------------------
 
 
-async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Layout):
+async def test_all_subscribers_receive_the_same_events_in_the_journals_order(layout: Layout):
     """With many concurrent writers there is one order, without gaps."""
     frames: list[list[bytes]] = [[], [], []]
     async with open_ledger(layout) as ledger:

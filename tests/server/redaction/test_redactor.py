@@ -167,7 +167,7 @@ def test_a_value_without_secrets_is_the_same_object() -> None:
     assert KNOWN.value(event) is event
 
 
-def test_paths_that_a_rollback_looks_for_stay() -> None:
+def test_paths_that_a_rollback_needs_stay() -> None:
     """A path that happens to contain a value is not changed."""
     event = FileUpdated(
         path="docs/hunter2hunter2.md",

@@ -78,7 +78,7 @@ def _tokens(asked: int, answered: int) -> Tokens:
     )
 
 
-async def test_loading_and_unloading_are_told(tmp_path: Path) -> None:
+async def test_loading_and_unloading_are_published(tmp_path: Path) -> None:
     """A client sees each sentinel load and unload, and the model is released."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
         (loaded,) = stage.events_of(SentinelLoaded)
@@ -122,7 +122,7 @@ async def test_the_codon_does_not_wait_for_a_model(tmp_path: Path) -> None:
         assert len(stage.events_of(SentinelOutput)) in (TRIGGER_LIMIT, TRIGGER_LIMIT + 1)
 
 
-async def test_what_has_no_room_is_told_and_counted(tmp_path: Path) -> None:
+async def test_dropped_events_are_reported_and_counted(tmp_path: Path) -> None:
     """The oldest triggers are dropped; the events and the state say how many."""
     actor = Actor()
     actor.may_answer = anyio.Event()
@@ -253,7 +253,7 @@ async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None
         assert stage.watch.is_watching
 
 
-async def test_a_fatal_error_unloads_at_once_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_a_fatal_error_unloads_at_once_unless_configured_otherwise(tmp_path: Path) -> None:
     """A wrong key is not retried; with `unloadOnFatalError: false` it is an ordinary failure."""
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
@@ -292,7 +292,7 @@ async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path
         assert stage.watch.is_watching
 
 
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The error is an event and is counted, where Hankweave only logs it."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
         (file,) = stage.outputs()
@@ -320,7 +320,7 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
 # --- events -----------------------------------------------------------------------------------
 
 
-async def test_triggers_are_told_only_where_asked_for(tmp_path: Path) -> None:
+async def test_triggers_are_published_only_where_configured(tmp_path: Path) -> None:
     """The codon's setting takes precedence over the sentinel's; unreported triggers still run."""
     config = a_sentinel(reportToWebsocket={"triggers": True})
     quiet = {"reportToWebsocket": {"outputs": False, "lifecycle": False}}
@@ -401,7 +401,7 @@ async def test_a_missing_model_counts_as_not_loaded(tmp_path: Path) -> None:
         assert (error.code, error.fatal) == ("SENTINEL_LOAD_FAILURE", True)
 
 
-async def test_an_optional_sentinel_that_cannot_load_is_told_as_a_warning(tmp_path: Path) -> None:
+async def test_an_optional_sentinel_that_cannot_load_is_a_warning(tmp_path: Path) -> None:
     """The codon runs without the sentinel, and the warning is an event, not only a log line."""
     async with on_stage(tmp_path, entry_of("nowhere.json")) as stage:
         assert stage.report.required == ()
@@ -454,7 +454,9 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
         assert len(again.actor.calls[0].messages) == 5
 
 
-async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_a_conversation_breaks_off_at_a_failure_unless_configured_otherwise(
+    tmp_path: Path,
+) -> None:
     """With `continueOnError`, a failure counts as it does for other sentinels."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(config), actor=failing()) as stage:
@@ -469,7 +471,7 @@ async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_
         assert stage.watch.is_watching
 
 
-async def test_a_damaged_history_is_kept_aside_and_told(tmp_path: Path) -> None:
+async def test_a_damaged_history_is_kept_aside_and_reported(tmp_path: Path) -> None:
     """The damaged history is kept in another file; Hankweave clears it."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     name = f".hankweave/sentinels/history/narrator-codon-{CODON}.json"

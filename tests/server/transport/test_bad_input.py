@@ -169,7 +169,7 @@ async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["ping", "codon.next"])
-async def test_an_unforeseen_exception_tells_the_peer_nothing(
+async def test_an_unforeseen_exception_discloses_nothing_to_the_peer(
     tmp_path: Path, command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client gets INTERNAL_ERROR without details; the log gets the traceback."""

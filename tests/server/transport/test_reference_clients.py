@@ -32,7 +32,7 @@ async def messages(client: RawClient, count: int) -> list[str]:
     return [(await client.receive())["data"]["message"] for _ in range(count)]
 
 
-async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: Path) -> None:
+async def test_each_client_gets_an_event_in_its_protocol(tmp_path: Path) -> None:
     """Clients of this protocol get the journal's event, Hankweave's a projection or none."""
     rest = SmallRest()
     async with (

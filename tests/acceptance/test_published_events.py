@@ -35,7 +35,7 @@ from support.waiting import eventually, limited
 from support.watching import after_plan, events_of, idle, started
 
 
-async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> None:
+async def test_actions_of_an_agent_are_published(tmp_path: Path, execution: Path) -> None:
     """Thoughts, messages, calls, results with errors, costs and stray output become events."""
     hank = write_hank(
         tmp_path / "hank",
@@ -65,7 +65,7 @@ async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> No
     assert final.output_tokens == sum(each.output_tokens for each in turns) > 0
 
 
-async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -> None:
+async def test_a_server_publishes_its_work_its_idle_state_and_its_end(tmp_path: Path) -> None:
     """A server reports its rigs, codon ends, idle state and shutdown.
 
     Hankweave's clients wait for the rig's messages. A snapshot follows each codon's end, newest
@@ -97,7 +97,7 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
     assert [(each.path, each.reason) for each in lacking.skipped] == [("git~1", "reserved-name")]
 
 
-async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Path) -> None:
+async def test_a_torn_journal_is_repaired_and_reported(tmp_path: Path, execution: Path) -> None:
     """A partial last line is cut off and kept beside the journal; its length is reported."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     assert await run_headless(hank, execution) == 0
@@ -113,7 +113,7 @@ async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Pa
     assert (path.parent / repaired.quarantine).read_bytes() == b'{"id": "half'
 
 
-async def test_what_cannot_be_archived_is_told(tmp_path: Path, execution: Path) -> None:
+async def test_files_that_cannot_be_archived_are_reported(tmp_path: Path, execution: Path) -> None:
     """The codon stays completed, its file stays in place, and clients get the reason.
 
     The other files are moved. The file in the way in the archive cannot be renamed: with `~1` its
