@@ -32,7 +32,7 @@ from hankweave_server.installed import FEATURES
 from support import enclosure
 from support.fork_server import ForkServer
 from support.golden_files import GoldenFiles
-from support.reference_client import Heard
+from support.reference_client import Received
 from support.results import ResultFile, longest_first, recorded_durations
 from support.running_server import SCRIPT, environment
 from support.tally import Tally
@@ -41,7 +41,7 @@ TALLY = pytest.StashKey[Tally]()
 RESULTS = pytest.StashKey[ResultFile]()
 MOUNTS = pytest.StashKey[set[str]]()
 FORKS = pytest.StashKey[ForkServer]()
-REFERENCE = pytest.StashKey[Heard]()
+REFERENCE = pytest.StashKey[Received]()
 """The frames that clients of Hankweave received in the acceptance tests."""
 
 VIOLATIONS = "violations"
@@ -194,7 +194,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = tally = Tally()
-    config.stash[REFERENCE] = Heard()
+    config.stash[REFERENCE] = Received()
     config.stash[FORKS] = ForkServer(SCRIPT, environment())
     config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
     config.addinivalue_line("markers", f"enclosed: {enclosure.REASON}")
@@ -315,9 +315,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Add a worker's results, where tests run in several processes."""
-    heard = getattr(node, "workeroutput", {}).get("reference")
-    if heard:
-        node.config.stash[REFERENCE].add(Heard(**heard))
+    received = getattr(node, "workeroutput", {}).get("reference")
+    if received:
+        node.config.stash[REFERENCE].add(Received(**received))
 
     found = getattr(node, "workeroutput", {}).get(VIOLATIONS, [])
     if found:
@@ -328,9 +328,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Print the table below all other output."""
     tally = config.stash.get(TALLY, Tally())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    heard = config.stash.get(REFERENCE, Heard())
-    if terminal is not None and heard.servers:
-        terminal.write_line(str(heard))
+    received = config.stash.get(REFERENCE, Received())
+    if terminal is not None and received.servers:
+        terminal.write_line(str(received))
 
     if not tally.rows or terminal is None:
         return
@@ -354,7 +354,7 @@ def golden(pytestconfig: pytest.Config) -> GoldenFiles:
 
 
 @pytest.fixture(scope="session")
-def reference_client_tally(pytestconfig: pytest.Config) -> Heard:
+def reference_client_tally(pytestconfig: pytest.Config) -> Received:
     return pytestconfig.stash[REFERENCE]
 
 
@@ -380,8 +380,8 @@ class Recorder:
         campaign = Path(file).stem.removeprefix("test_").replace("_", " ")
         if report.failed:
             # A campaign that has reported its violations fails because of them.
-            told = len(self._tally.violations) > self._violations
-            failed = [] if told else [f"{test} failed."]
+            has_violations = len(self._tally.violations) > self._violations
+            failed = [] if has_violations else [f"{test} failed."]
             self._tally.add(campaign, rounds=0, of="cases", violations=failed)
         elif report.skipped:
             self._tally.skip(campaign, report.longrepr[2].removeprefix("Skipped: "))  # type: ignore[index]

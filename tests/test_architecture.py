@@ -294,7 +294,7 @@ def is_own(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
-def test_nobody_sets_an_attribute_of_an_object_of_another_package() -> None:
+def test_no_code_sets_an_attribute_of_an_object_of_another_package() -> None:
     """An object has a method for what others may change of it."""
     declared = {path: attributes_declared_in(path) for path in modules()}
     every = frozenset[str]().union(*declared.values())

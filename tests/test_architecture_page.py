@@ -164,9 +164,9 @@ def test_every_function_that_is_named_exists() -> None:
 def test_events_and_codes_on_the_page_exist() -> None:
     """Every event, command and refusal on the page is in the protocol."""
     subjects = "rollback|workspace|checkpoint|journal|hank|server|state"
-    told = set(re.findall(rf"\b(?:{subjects})\.(?!py\b)[a-zA-Z]+\b", PAGE))
+    names = set(re.findall(rf"\b(?:{subjects})\.(?!py\b)[a-zA-Z]+\b", PAGE))
     files = {"rollback.intent", "state.json", "server.log", "hank.json"}
-    assert told - files <= {*EVENTS.names, *COMMANDS.names}
+    assert names - files <= {*EVENTS.names, *COMMANDS.names}
     codes = set(re.findall(r"\b[A-Z]{4,}_[A-Z_]+\b", PAGE))
     assert codes
     assert codes <= {code.value for code in ErrorCode}

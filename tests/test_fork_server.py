@@ -105,7 +105,7 @@ def test_it_is_killed_and_waited_for_as_a_child(way: str, tmp_path: Path) -> Non
         assert server.wait() == 0
 
 
-def test_words_variables_streams_and_exit_codes_arrive(way: str, tmp_path: Path) -> None:
+def test_arguments_variables_streams_and_exit_codes_arrive(way: str, tmp_path: Path) -> None:
     def run(*words: str, **env: str) -> tuple[int, bytes, bytes]:
         done = subprocess.run(
             command(*words),

@@ -81,10 +81,10 @@ def test_a_failure_that_does_not_repeat_is_flaky(capsys: pytest.CaptureFixture[s
     run = Results(a__one="passed", a__two="failed passed")
     assert gate.main(["--gate"], run, PASSES) == 0
     assert run.runs == [["--gate"], ["a::two"]]
-    said = capsys.readouterr().out
-    assert "FLAKY a::two\n--- failed at first:\nwhy a::two failed said in run 1" in said
-    assert "--- passed alone:\nsaid in run 2" in said
-    assert said.splitlines()[-1] == "2 passed, 0 failed"
+    output = capsys.readouterr().out
+    assert "FLAKY a::two\n--- failed at first:\nwhy a::two failed said in run 1" in output
+    assert "--- passed alone:\nsaid in run 2" in output
+    assert output.splitlines()[-1] == "2 passed, 0 failed"
 
 
 def test_a_failure_that_repeats_fails_the_run(

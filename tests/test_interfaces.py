@@ -155,7 +155,7 @@ def shape_name(kind: type) -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")
-async def test_one_execution_and_what_it_says(tmp_path: Path, golden: GoldenFiles) -> None:
+async def test_one_execution_and_its_messages(tmp_path: Path, golden: GoldenFiles) -> None:
     """Two codons (one fails), a labelled checkpoint, a pin, a rollback, and its undo."""
     hank = write_hank(
         tmp_path / "hank",
@@ -278,9 +278,9 @@ def refs(execution: Path, plain: Normaliser) -> list[str]:
 def commits(execution: Path) -> Iterator[str]:
     """Yield authors, messages and notes of the checkpoints in the order of their Event-Seq."""
     git = GitWitness(execution)
-    told = "--format=commit by %an <%ae>, committed by %cn <%ce>%n%B%nnote: %N"
+    options = "--format=commit by %an <%ae>, committed by %cn <%ce>%n%B%nnote: %N"
     shas = git.run("rev-list", "--all").split()
-    texts = [git.run("log", "-1", "--notes=refs/notes/hankweave", told, sha) for sha in shas]
+    texts = [git.run("log", "-1", "--notes=refs/notes/hankweave", options, sha) for sha in shas]
     yield from (text.rstrip() for text in sorted(texts, key=event_seq))
 
 

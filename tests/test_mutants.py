@@ -94,6 +94,6 @@ def test_faults_are_selected_by_number_and_area() -> None:
         selected(FAULTS, ["61"])
 
 
-def test_a_fault_that_no_test_notices_is_said_to_have_escaped() -> None:
+def test_a_fault_that_no_test_notices_is_reported_as_escaped() -> None:
     assert described(FAULTS[0], Outcome(None, 1.25, "")) == "  1 journal   ESCAPED  1.2 s"
     assert "noticed by tests/a.py::b" in described(FAULTS[0], Outcome("tests/a.py::b", 1.0, ""))

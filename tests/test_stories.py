@@ -53,8 +53,8 @@ def test_each_promise_is_one_sentence() -> None:
 
 def test_each_promise_has_one_story() -> None:
     """A test for a promise that another one proves already does not belong in the gate."""
-    told = Counter(story.promise for story in stories())
-    assert [promise for promise, times in told.items() if times > 1] == []
+    promises = Counter(story.promise for story in stories())
+    assert [promise for promise, times in promises.items() if times > 1] == []
 
 
 def test_the_number_of_stories_is_bounded() -> None:
@@ -64,9 +64,9 @@ def test_the_number_of_stories_is_bounded() -> None:
 
 def test_each_document_that_promises_has_a_story() -> None:
     """No story names a missing document."""
-    told = {story.document for story in stories()}
-    assert PROMISING - told == set()
-    assert [document for document in told if not (TOP / document).is_file()] == []
+    documents = {story.document for story in stories()}
+    assert PROMISING - documents == set()
+    assert [document for document in documents if not (TOP / document).is_file()] == []
 
 
 def _stories_of(path: Path) -> Iterator[Story]:

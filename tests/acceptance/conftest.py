@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.reference_client import Heard, ReferenceClients
+from support.reference_client import Received, ReferenceClients
 
 
 @pytest.fixture(autouse=True)
 def reference_clients(
-    tmp_path: Path, reference_client_tally: Heard, request: pytest.FixtureRequest
+    tmp_path: Path, reference_client_tally: Received, request: pytest.FixtureRequest
 ) -> Iterator[None]:
     """Fail a test in which such a client received a message it cannot parse.
 
@@ -27,6 +27,6 @@ def reference_clients(
         with clients:
             yield
     finally:
-        reference_client_tally.add(clients.heard)
+        reference_client_tally.add(clients.received)
 
-    assert clients.heard.faults == []
+    assert clients.received.faults == []

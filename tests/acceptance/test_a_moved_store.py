@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.events import ErrorEvent
 from support.command_line import Done, hankweave
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 AWAY = {"checkpoints": ".hankweave/checkpoints", "state": ".hankweave"}
 
@@ -124,7 +124,7 @@ def test_one_can_go_on_without_lost_checkpoints(place: Place) -> None:
     done = place.run("test -e ../once")
     assert done.returncode == 0, done.stderr
     assert (place.execution / "agentRoot" / "c.txt").exists()
-    errors = [error.message for error in told(place.execution, ErrorEvent)]
+    errors = [error.message for error in events_of(place.execution, ErrorEvent)]
     assert any("Recovery degraded" in message for message in errors)
 
 

@@ -16,11 +16,11 @@ import pytest
 from hankweave_protocol.commands import CodonNext
 from hankweave_protocol.events import AgentOutput, AssistantAction
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.running_server import RunningServer, run_headless, running_server, state
 from support.scripted_hank import codon, write_hank
 from support.waiting import eventually, limited
-from support.watching import told
+from support.watching import events_of
 
 MEGABYTE = 1_000_000
 
@@ -29,7 +29,7 @@ def line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def says(*content: Mapping[str, Any], **fields: Any) -> bytes:
+def assistant_line(*content: Mapping[str, Any], **fields: Any) -> bytes:
     message = {"id": "m1", "model": "m", "content": list(content), **fields}
     return line({"type": "assistant", "message": message})
 
@@ -38,7 +38,7 @@ def calls(arguments: object, number: int = 1) -> bytes:
     """Return a tool call and its result, with the input as JSON text or as a value."""
     block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": arguments}
     back = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "fine"}
-    return says(block) + line({"type": "user", "message": {"content": [back]}})
+    return assistant_line(block) + line({"type": "user", "message": {"content": [back]}})
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -74,14 +74,16 @@ HAZARDS = {
     "UTF-16": Hazard((BEGIN + DONE).decode().encode("utf-16"), cost=0),
     "UTF-16 from the middle on": Hazard(BEGIN + DONE.decode().encode("utf-16"), NO_RESULT),
     "a byte order mark": Hazard(b"\xef\xbb\xbf" + BEGIN + DONE),
-    "latin-1": Hazard(BEGIN + says(TEXT).replace(b"hello", b"caf\xe9") + DONE),
+    "latin-1": Hazard(BEGIN + assistant_line(TEXT).replace(b"hello", b"caf\xe9") + DONE),
     "latin-1 result": Hazard(BEGIN + DONE.replace(b"done", b"caf\xe9"), NO_RESULT),
-    "NULs": Hazard(BEGIN + b"\0" * 5_000 + b"\n" + says({**TEXT, "text": "a\0b"}) + DONE),
-    "lone surrogates": Hazard(BEGIN + says(TEXT).replace(b"hello", b"\\ud800") + DONE),
-    "no result": Hazard(BEGIN + says(TEXT), NO_RESULT),
+    "NULs": Hazard(BEGIN + b"\0" * 5_000 + b"\n" + assistant_line({**TEXT, "text": "a\0b"}) + DONE),
+    "lone surrogates": Hazard(BEGIN + assistant_line(TEXT).replace(b"hello", b"\\ud800") + DONE),
+    "no result": Hazard(BEGIN + assistant_line(TEXT), NO_RESULT),
     "the same result twice": Hazard(BEGIN + DONE + DONE),
     "a result, then a refusal": Hazard(BEGIN + DONE + REFUSED, "Invalid API key"),
-    "output after the result": Hazard(BEGIN + DONE + says(TEXT) + calls({"a": 1}) + b"tail\n"),
+    "output after the result": Hazard(
+        BEGIN + DONE + assistant_line(TEXT) + calls({"a": 1}) + b"tail\n"
+    ),
     "a result before the session": Hazard(DONE + BEGIN),
     "two sessions": Hazard(BEGIN + BEGIN.replace(b'"s"', b'"s2"') + DONE),
     "20 levels": Hazard(BEGIN + calls(nested(20)) + DONE),
@@ -97,11 +99,13 @@ HAZARDS = {
         BEGIN + calls("N").replace(b'"N"', b'{"n":' + b"9" * 1_000 + b"}") + DONE
     ),
     "1e999 in a tool's input": Hazard(BEGIN + calls("N").replace(b'"N"', b'{"n":1e999}') + DONE),
-    "tokens beyond 64 bits": Hazard(BEGIN + says(TEXT, usage={"input_tokens": 10**30}) + DONE),
+    "tokens beyond 64 bits": Hazard(
+        BEGIN + assistant_line(TEXT, usage={"input_tokens": 10**30}) + DONE
+    ),
     "tokens that add up beyond 64 bits": Hazard(
         BEGIN
-        + says(TEXT, id="m1", usage={"input_tokens": 2**63 - 1})
-        + says(TEXT, id="m2", usage={"input_tokens": 2**63 - 1})
+        + assistant_line(TEXT, id="m1", usage={"input_tokens": 2**63 - 1})
+        + assistant_line(TEXT, id="m2", usage={"input_tokens": 2**63 - 1})
         + DONE
     ),
     "model usage of any shape": Hazard(
@@ -133,10 +137,12 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
         name: (hazard.reason, hazard.cost if hazard.reason is None else None)
         for name, hazard in HAZARDS.items()
     }
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
-async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execution: Path) -> None:
+async def test_a_line_that_is_no_message_becomes_plain_output(
+    tmp_path: Path, execution: Path
+) -> None:
     """Each line that cannot be parsed reaches clients as text, with its bad bytes replaced.
 
     So does a line that nests too deep for a frame, or holds a number that no frame can.
@@ -155,11 +161,11 @@ async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path, execut
     hank = write_hank(tmp_path / "hank", codon("one") | _prints(tmp_path, "one", prints))
     assert await run_headless(hank, execution) == 0
 
-    assert [event.line for event in told(execution, AgentOutput)] == [
+    assert [event.line for event in events_of(execution, AgentOutput)] == [
         "caf\ufffd \0",
         DONE[:20].decode(),
     ]
-    inputs = [event.tool_input for event in told(execution, AssistantAction)]
+    inputs = [event.tool_input for event in events_of(execution, AssistantAction)]
     assert inputs == [
         nested(20),
         {"json": json.dumps(nested(500), separators=(",", ":"))},
@@ -203,13 +209,13 @@ async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
 
     ((found, _),) = (_end(each) for each in state(execution).runs[0].codons)
     assert found == reason
-    (output,) = told(execution, AgentOutput)
+    (output,) = events_of(execution, AgentOutput)
     assert output.line.startswith("xxx")
     assert output.line.endswith(" bytes dropped]")
     assert len(output.line) < 2 * MEGABYTE
     assert peak - idle < 64 * MEGABYTE
     assert sum(path.stat().st_size for path in execution.rglob("*.log")) < 5 * MEGABYTE
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 def _prints(folder: Path, name: str, content: bytes) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
@@ -74,7 +74,7 @@ async def first_of_kind(agent: AgentClient, kind: str) -> str:
 @pytest.mark.story(
     "An agent takes, lists and compares checkpoints with the tools of `hankweave mcp`."
 )
-async def test_an_agent_takes_looks_at_and_compares_checkpoints(tmp_path: Path) -> None:
+async def test_an_agent_takes_reads_and_compares_checkpoints(tmp_path: Path) -> None:
     """An agent takes, views and compares checkpoints, and nothing moves.
 
     A checkpoint carries label and codon; lists are paged; a diff is against the current files or
@@ -169,13 +169,13 @@ async def test_rollback_is_neither_listed_nor_done_unless_the_hank_allows_it(
         assert await agent.names() == ["checkpoint_create", *LOOKING]
         made = await agent.call("checkpoint_create")
         (tree / "a.txt").write_text("two")
-        said = await agent.refused(
+        refusal = await agent.refused(
             "rollback_paths", sha=made["sha"], paths=["a.txt"], reason="I want to"
         )
-        assert "NOT_ALLOWED" in said
+        assert "NOT_ALLOWED" in refusal
         assert (tree / "a.txt").read_text() == "two"
 
-    assert not told(server.execution, CheckpointRollback)
+    assert not events_of(server.execution, CheckpointRollback)
 
 
 async def test_a_hank_can_switch_the_tools_off(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> 
         event for event in journal(execution) if isinstance(event.data, CheckpointRollback)
     )
     assert any(str(cause).startswith("hankweave-mcp:one:") for cause in rolled.causes)
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert (word.codon_id, word.how) == ("one", "live")
     assert "agent of one asked for it: it was bad" in word.text
     traffic = (execution / ".hankweave" / "logs" / "websocket.log").read_text()
@@ -307,9 +307,9 @@ async def test_without_a_server_the_tools_say_so_and_find_the_next_one(tmp_path:
         await agent.call("checkpoint_list")
         server.kill()
         await server.ended()
-        said = await agent.refused("checkpoint_create")
-        assert "NOT_RUNNING" in said
-        assert "Hint" in said
+        refusal = await agent.refused("checkpoint_create")
+        assert "NOT_RUNNING" in refusal
+        assert "Hint" in refusal
         async with agent_client(execution) as another:
             assert await another.names() == ["checkpoint_create", *LOOKING]
 
@@ -357,11 +357,11 @@ async def test_bad_arguments_are_refused_with_a_reason(tmp_path: Path) -> None:
         before = len(journal(server.execution))
         for tool, arguments, code in BAD:
             meant = {name: sha if value == "SHA" else value for name, value in arguments.items()}
-            said = await agent.refused(tool, **meant)
-            assert code in said, (tool, arguments, said)
-            assert "Traceback" not in said
+            refusal = await agent.refused(tool, **meant)
+            assert code in refusal, (tool, arguments, refusal)
+            assert "Traceback" not in refusal
 
-        assert not told(server.execution, CheckpointRollback, since=before)
+        assert not events_of(server.execution, CheckpointRollback, since=before)
         assert (tree / "a.txt").read_text() == "b"
         assert (await agent.call("checkpoint_create"))["kind"] == "manual"
 

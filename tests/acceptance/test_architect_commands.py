@@ -114,7 +114,7 @@ def test_several_at_once_are_all_answered(left: Path) -> None:
     assert not (left / ".hankweave" / "runtime.lock").exists()
 
 
-def test_why_it_could_not_start_is_said(left: Path) -> None:
+def test_the_reason_for_a_failed_start_is_reported(left: Path) -> None:
     """The message, the hint and the exit code are those of the server."""
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
@@ -146,7 +146,7 @@ def test_history_shows_named_steps_by_their_names(left: Path) -> None:
     assert listed[1].split()[1] == entries[0]["commitHash"][:7]
 
 
-def test_history_tells_of_a_project_one_is_in(tmp_path: Path) -> None:
+def test_history_lists_the_project_of_the_current_directory(tmp_path: Path) -> None:
     """`history` works in an in-place workspace, in a folder below it, and without any history."""
     project = tmp_path / "project"
     (project / "deep").mkdir(parents=True)

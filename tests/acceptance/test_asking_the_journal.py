@@ -69,13 +69,13 @@ async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: P
     """Pages from the server and the output from the journal's file are the same, line for line."""
     async with after_the_plan(tmp_path) as (server, client):
         for what, (query, options) in ASKED.items():
-            told = await walk(client, query, limit=3)
+            seqs = await walk(client, query, limit=3)
             words = command("events", "-e", str(server.execution), "--json", *options)
             done = await anyio.to_thread.run_sync(
                 partial(subprocess.run, words, env=environment(), capture_output=True, check=True)
             )
-            assert told, what
-            assert done.stdout.splitlines() == told, what
+            assert seqs, what
+            assert done.stdout.splitlines() == seqs, what
 
 
 async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:

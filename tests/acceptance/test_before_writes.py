@@ -154,7 +154,7 @@ open("a.txt", "w").write("mine again")
     assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
 
 
-async def test_a_call_that_is_announced_and_not_waited_for_has_the_files_looked_at_first(
+async def test_an_announced_call_that_is_not_awaited_has_the_files_scanned_first(
     tmp_path: Path,
 ) -> None:
     """A checkpoint of a person's earlier edit follows the `tool_use` line, given enough time.
@@ -252,7 +252,9 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
     assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
 
 
-async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path, execution: Path) -> None:
+async def test_scans_that_find_no_change_take_no_checkpoint(
+    tmp_path: Path, execution: Path
+) -> None:
     """A program that prints, waits and changes nothing leaves only two checkpoints.
 
     These are the first and the last.
@@ -262,7 +264,7 @@ async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path, execut
         assert [record.kind for record in await listed(client)] == ["completed", "initial"]
 
 
-async def test_without_the_safe_point_nothing_is_looked_at(tmp_path: Path, execution: Path) -> None:
+async def test_without_the_safe_point_no_file_is_scanned(tmp_path: Path, execution: Path) -> None:
     """`--safe-points tool` takes no checkpoint between the writes of a plain program."""
     source = """
 import time

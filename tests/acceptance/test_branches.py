@@ -59,7 +59,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, refused, started, told
+from support.watching import events_of, idle, refused, started
 from support.work_tree import picture_of
 
 TEMPORARY = ".hankweave-branch-*"
@@ -263,8 +263,10 @@ async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: P
 
 
 def recalled(execution: Path) -> list[str]:
-    said = (each.content for each in told(execution, AssistantAction) if each.action == "message")
-    return [text for text in said if text.startswith("I know")]
+    texts = (
+        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
+    )
+    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
     GitWitness(tmp_path / "branch").run("update-ref", "-d", "refs/hankweave/memory")
     done = await served_to_the_end(tmp_path / "branch")
     assert done.returncode == 0, done.stderr
-    messages = [each.message for each in told(tmp_path / "branch", Info)]
+    messages = [each.message for each in events_of(tmp_path / "branch", Info)]
     assert any("no copy of the conversation" in message for message in messages)
 
 
@@ -328,11 +330,11 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
         assert [file.path for file in report.removed]
         assert not (branch / "agentRoot" / "two.txt").exists()
 
-    assert told(branch, StateRecovered) == []
+    assert events_of(branch, StateRecovered) == []
     assert not [e for e in journal(branch) if _is(e.data, RunCrashed.TYPE)]
 
 
-async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path: Path) -> None:
+async def test_a_coordinate_is_always_one_of_the_journal_that_has_it(tmp_path: Path) -> None:
     """Inherited items have a seq of the branch's own journal, before and after a restart.
 
     Replay shows their files, and the state at that point.
@@ -375,10 +377,10 @@ async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> Non
         state(tmp_path / "third").current_run_id,
     )
     for name in ("second", "third"):
-        (origin,) = told(tmp_path / name, ExecutionOrigin)
+        (origin,) = events_of(tmp_path / name, ExecutionOrigin)
         assert origin.execution_path == str(tmp_path / "first")
 
-    paths = [each.execution_path for each in told(tmp_path / "first", ExecutionBranched)]
+    paths = [each.execution_path for each in events_of(tmp_path / "first", ExecutionBranched)]
     assert paths == [str(tmp_path / "second"), str(tmp_path / "third")]
 
 
@@ -447,7 +449,7 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
     again = partial(hankweave, *words, "--json", **place)
     assert (await anyio.to_thread.run_sync(again)).returncode == 0
     assert len(journal(original)) > seq
-    assert told(branch, CodonStartedEvent) == []
+    assert events_of(branch, CodonStartedEvent) == []
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -569,25 +571,27 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
         assert not [p for p in tmp_path.iterdir() if (p / ".hankweave").is_dir() and _is_new(p)]
 
     original = tmp_path / "original"
-    told_in_time = bool(told(original, ExecutionBranched))
+    is_recorded = bool(events_of(original, ExecutionBranched))
     for _ in range(2):
         async with running_server_of(original) as (server, client):
             assert not list(tmp_path.glob(TEMPORARY))
             assert not (original / ".hankweave" / "branch.intent").exists()
             await server.stop()
 
-    events = told(original, ExecutionBranched)
+    events = events_of(original, ExecutionBranched)
     assert len(events) == branch.exists()
     assert len(tree(original / "agentRoot")) == 3000
     GitWitness(original).assert_sound()
     if branch.exists():
-        assert events[0].recovered is not told_in_time
+        assert events[0].recovered is not is_recorded
         GitWitness(branch).assert_sound()
         assert tree(branch / "agentRoot") == tree(original / "agentRoot")
         assert (await served_to_the_end(branch)).returncode == 0
 
 
-async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_path: Path) -> None:
+async def test_a_branch_without_an_event_is_journaled_once_at_the_next_start(
+    tmp_path: Path,
+) -> None:
     """After a crash between rename and event, the start finds the intent and the branch."""
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
@@ -618,7 +622,7 @@ async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_pa
 
         assert not (original / ".hankweave" / "branch.intent").exists()
         assert not left.exists()
-        first, second = told(original, ExecutionBranched)
+        first, second = events_of(original, ExecutionBranched)
         assert (first.run_id, first.recovered) == (made.run_id, False)
         assert (second.run_id, second.recovered) == (run_id, True)
 
@@ -664,10 +668,10 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
         done = await shell("branch", sha, "--path", f"{tmp_path}/b1/../b2", "--json")
         assert json.loads(done.stdout)["runId"] == state(tmp_path / "b2").current_run_id
 
-        told_here = await shell("log")
-        assert f"branched at {sha[:12]}: {tmp_path / 'b1'}" in told_here.stdout
-        told_there = await _shell(str(tmp_path / "b1"), "log")
-        assert f"a branch of {server.execution}, made at {sha[:12]}" in told_there.stdout
+        log = await shell("log")
+        assert f"branched at {sha[:12]}: {tmp_path / 'b1'}" in log.stdout
+        branch_log = await _shell(str(tmp_path / "b1"), "log")
+        assert f"a branch of {server.execution}, made at {sha[:12]}" in branch_log.stdout
 
         refused = await shell("branch", sha, "--path", str(tmp_path / "b2"))
         assert refused.returncode == 1

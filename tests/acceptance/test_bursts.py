@@ -35,7 +35,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.transitions import CheckpointCreated, EditsNoticed
 from support.running_server import RunningServer, journal, run_headless, running_server, state, tree
 from support.scripted_hank import codon, write_hank
-from support.watching import after_plan, idle, listed, told, transitions
+from support.watching import after_plan, events_of, idle, listed, transitions
 
 MANY = int(os.environ.get("HANKWEAVE_BURST", "20000"))
 """Files of the test with the marker `full`; 100,000 take minutes on a small machine."""
@@ -143,7 +143,7 @@ async def check_burst(tmp_path: Path, files: int) -> None:
 
 def check_journal(execution: Path, files: int) -> None:
     """Check the sizes of the events about changed files, and that they count all of them."""
-    bursts, single = told(execution, FilesChanged), told(execution, FileUpdated)
+    bursts, single = events_of(execution, FilesChanged), events_of(execution, FileUpdated)
     assert sum(burst.total for burst in bursts) + len(single) == files
     assert sum(burst.created for burst in bursts) + len(single) == files
     for burst in bursts:
@@ -181,7 +181,7 @@ async def test_a_persons_burst_keeps_each_edit(tmp_path: Path, execution: Path) 
 
         seq = journal(execution)[-1].seq
         await client.send(CheckpointCreate(label="mine"))
-        (burst,) = told(execution, FilesChanged, seq)
+        (burst,) = events_of(execution, FilesChanged, seq)
         assert (burst.total, burst.modified, burst.source.kind) == (300, 300, "person")
         work_tree = execution / "agentRoot"
         names = {str(path.relative_to(work_tree)) for path in edited}
@@ -198,9 +198,9 @@ async def test_a_persons_burst_keeps_each_edit(tmp_path: Path, execution: Path) 
         back = await client.send(RollbackToCheckpoint(checkpoint_sha=target))
         assert back.counts.updated == 300
         assert not any(path.read_text() == "edited" for path in edited)
-        (done,) = told(execution, RollbackCompleted)[-1:]
+        (done,) = events_of(execution, RollbackCompleted)[-1:]
         assert done.report == back
-        (invalidated,) = told(execution, WorkspaceInvalidated)[-1:]
+        (invalidated,) = events_of(execution, WorkspaceInvalidated)[-1:]
         assert (len(invalidated.paths), invalidated.total) == (200, 300)
 
 

@@ -40,7 +40,7 @@ from support.running_server import (
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import eventually, limited
-from support.watching import after_plan, idle, started, told
+from support.watching import after_plan, events_of, idle, started
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ async def handshake(socket: ClientConnection, **hello: Any) -> None:
     await socket.send(json.dumps({"type": "handshake", "data": data}))
 
 
-async def hear(socket: ClientConnection) -> dict[str, Any]:
+async def receive(socket: ClientConnection) -> dict[str, Any]:
     with limited():
         frame = await socket.recv()
 
@@ -75,11 +75,11 @@ async def served_by_default(hank: Path, execution: Path) -> AsyncIterator[Runnin
 
 
 def infos(execution: Path) -> list[str]:
-    return [info.message for info in told(execution, Info)]
+    return [info.message for info in events_of(execution, Info)]
 
 
 def reasons(execution: Path) -> list[str]:
-    return [each.reason for each in told(execution, ServerIdle)]
+    return [each.reason for each in events_of(execution, ServerIdle)]
 
 
 def loses(count: int, counter: Path) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def loses(count: int, counter: Path) -> dict[str, Any]:
 
 
 @pytest.mark.alone
-async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
+async def test_without_autostart_each_handshake_reports_that_nothing_starts(
     tmp_path: Path,
 ) -> None:
     """`server.idle` with reason `startup` follows `server.ready`, at a second handshake too."""
@@ -106,7 +106,7 @@ async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
 
         async with theirs(server) as socket:
             for _ in range(2):
-                events = [await hear(socket) for _ in range(3)]
+                events = [await receive(socket) for _ in range(3)]
                 assert [each["type"] for each in events] == [
                     "handshake.response",
                     "server.ready",
@@ -127,7 +127,7 @@ async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) ->
     ):
         types = []
         while "codon.completed" not in types:
-            types.append((await hear(socket))["type"])
+            types.append((await receive(socket))["type"])
 
     assert types[:2] == ["handshake.response", "server.ready"]
     assert "server.idle" not in types
@@ -200,7 +200,7 @@ async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path, executi
 
 
 @pytest.mark.alone
-async def test_a_server_can_be_told_to_serve_on(tmp_path: Path, execution: Path) -> None:
+async def test_a_server_can_be_configured_to_keep_running(tmp_path: Path, execution: Path) -> None:
     """`--no-exit-on-complete` works headless too; a signal ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     options = ("--headless", "--no-exit-on-complete")
@@ -269,7 +269,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
         "Retrying codon one (attempt 2/3)",
         "Retrying codon one (attempt 3/3)",
     ]
-    costs = [done.cost for done in told(execution, CodonCompletedEvent)]
+    costs = [done.cost for done in events_of(execution, CodonCompletedEvent)]
     assert costs == [0.5, 1.0, 1.5]
     final = state(execution)
     assert [getattr(each, "partial_cost", None) for each in final.runs[0].codons[:2]] == [0.5, 0.5]
@@ -290,7 +290,7 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path, execution:
         "Codon one rig setup failed, continuing (onFailure=ignore)",
         "Codon two failed, continuing (onFailure=ignore)",
     ]
-    (idles,) = told(execution, ServerIdle)
+    (idles,) = events_of(execution, ServerIdle)
     assert idles.message == "Run completed. Last codon two failed (ignored)."
 
 

@@ -11,7 +11,7 @@ from hankweave_protocol.state import CompletedCodon
 from support.command_line import hankweave
 from support.running_server import state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 WARNING = "The agent was refused every tool that it asked for: Write (2)."
 
@@ -31,14 +31,14 @@ def test_a_refused_agents_codon_carries_a_warning_wherever_it_is_shown(tmp_path:
     )
     execution = tmp_path / "execution"
     done = hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
-    (warning,) = told(execution, CodonWarning)
+    (warning,) = events_of(execution, CodonWarning)
     assert (warning.codon_id, warning.kind, warning.tools) == ("one", "tools-refused", ("Write",))
     assert warning.message.startswith(WARNING)
     one, two = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)
     assert isinstance(two, CompletedCodon)
     assert (one.warnings, two.warnings) == ((warning.message,), ())
-    assert [each.warnings for each in told(execution, CodonCompletedEvent)] == [
+    assert [each.warnings for each in events_of(execution, CodonCompletedEvent)] == [
         (warning.message,),
         (),
     ]
@@ -57,5 +57,5 @@ def test_permissions_that_let_something_pass_leave_no_warning(tmp_path: Path) ->
     )
     execution = tmp_path / "execution"
     done = hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
-    assert told(execution, CodonWarning) == []
+    assert events_of(execution, CodonWarning) == []
     assert "warning" not in done.stdout

@@ -35,7 +35,7 @@ from support.running_server import (
 )
 from support.scripted_hank import Step, codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 pytestmark = pytest.mark.skipif(
     probe().level not in (Level.NAMESPACE, Level.LANDLOCK),
@@ -109,7 +109,7 @@ async def test_an_agent_changes_its_work_tree_and_nothing_else(folder: Path) -> 
     assert (home / "notes.txt").read_text() == "mine"
     assert sorted(os.listdir(home)) == [".ssh", "notes.txt"]
     assert (execution / "agentRoot" / "fine.txt").read_text() == "scratch\ncached\n"
-    events = told(execution, AgentConfined)
+    events = events_of(execution, AgentConfined)
     assert [(each.path, each.operation) for each in events] == [
         (f"{home}/notes.txt", "write"),
         (f"{home}/.ssh/id", "read"),
@@ -148,14 +148,14 @@ async def test_the_line_that_a_report_names_allows_the_path(folder: Path) -> Non
     (home / "data").mkdir()
     steps = [runs(f"cat {home}/notes.txt", f"echo more > {home}/data/new.txt")]
     execution = await done(folder, *steps, name="refused")
-    found = [json.loads(f"{{{each.setting}}}") for each in told(execution, AgentConfined)]
+    found = [json.loads(f"{{{each.setting}}}") for each in events_of(execution, AgentConfined)]
     confinement: dict[str, Any] = {}
     for each in found:
         confinement |= each["overrides"]["confinement"]
 
     assert confinement == {"extraRead": [f"{home}/notes.txt"], "extraWrite": [f"{home}/data"]}
     execution = await done(folder, *steps, overrides={"confinement": confinement}, name="allowed")
-    assert told(execution, AgentConfined) == []
+    assert events_of(execution, AgentConfined) == []
     assert (home / "data" / "new.txt").read_text() == "more\n"
 
 
@@ -173,10 +173,10 @@ async def test_rigs_and_checks_are_confined_like_agents(folder: Path) -> None:
         checks=[{"run": "cat rig.txt a.txt"}, {"run": f"cat {home}/.ssh/id", "allowFailure": True}],
     )
     assert (home / "notes.txt").exists()
-    assert [each.passed for each in told(execution, CheckCompleted)] == [True, False]
-    paths = [each.path for each in told(execution, AgentConfined)]
+    assert [each.passed for each in events_of(execution, CheckCompleted)] == [True, False]
+    paths = [each.path for each in events_of(execution, AgentConfined)]
     assert paths == [f"{home}/notes.txt", f"{home}/.ssh/id"]
-    assert any("notes.txt" in each.line for each in told(execution, RigOutput))
+    assert any("notes.txt" in each.line for each in events_of(execution, RigOutput))
 
 
 async def test_a_program_behind_a_link_below_tmp_runs_again_and_again(
@@ -293,7 +293,7 @@ async def test_a_path_that_the_fence_replaces_is_reported_too(folder: Path, tmp_
     execution = await done(
         folder, runs(f"cat {tmp_path}/mine.txt", f"cat {home}/no.txt", "cat no.txt /tmp/no.txt")
     )
-    assert [each.path for each in told(execution, AgentConfined)] == [f"{tmp_path}/mine.txt"]
+    assert [each.path for each in events_of(execution, AgentConfined)] == [f"{tmp_path}/mine.txt"]
 
 
 async def test_a_door_of_another_program_is_closed_with_a_reason(folder: Path) -> None:
@@ -304,7 +304,7 @@ async def test_a_door_of_another_program_is_closed_with_a_reason(folder: Path) -
         f"cat {folder}/execution/.hankweave/server.token",
     )
     execution = await done(folder, steps)
-    events = told(execution, AgentConfined)
+    events = events_of(execution, AgentConfined)
     assert [each.setting for each in events] == [None] * len(events)
     assert events[-1].path.endswith("server.token")
     assert "belongs to the server" in events[-1].message
@@ -323,7 +323,7 @@ async def test_a_status_says_what_holds_here(folder: Path) -> None:
     assert status["landlockAbi"] == found.landlock_abi
     assert status["profile"] == "readonly"
     assert "UDP is not restricted." in status["notCovered"]
-    assert told(folder / "execution", ErrorEvent) == []
+    assert events_of(folder / "execution", ErrorEvent) == []
 
 
 async def status_of(server: RunningServer) -> Any:
@@ -396,7 +396,7 @@ def validated(hank: Path, *options: str) -> str:
 
 
 @pytest.mark.story("`status` says what the fence holds on this machine.", of="SECURITY.md")
-def test_a_status_is_shown_in_words() -> None:
+def test_a_status_is_shown_as_text() -> None:
     """Profile, level and ABI on one line; a machine without any level is named as such."""
     status = ConfinementStatus(
         level="namespace", landlock_abi=7, profile="workspace", not_covered=()

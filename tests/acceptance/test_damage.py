@@ -23,7 +23,7 @@ from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, listed, refused, started, told
+from support.watching import after_plan, events_of, listed, refused, started
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")))
 
@@ -52,7 +52,9 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
     hank, execution, completed = await ran(tmp_path)
     damage(execution, completed["two"], "removed")
     async with served(hank, execution, "--no-autostart") as (_, client):
-        warnings = [each for found in told(execution, StateRecovered) for each in found.warnings]
+        warnings = [
+            each for found in events_of(execution, StateRecovered) for each in found.warnings
+        ]
         assert {each.type for each in warnings} == {"missing_checkpoint"}
         assert any(completed["two"] in each.message for each in warnings)
         assert completed["one"] in {record.sha for record in await listed(client)}
@@ -65,7 +67,7 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
         await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert tree(execution / "agentRoot") == {"a.txt": b"two"}
 
-    (moved,) = [each.repair.moved_refs for each in told(execution, StoreRepaired)]
+    (moved,) = [each.repair.moved_refs for each in events_of(execution, StoreRepaired)]
     assert [each.was for each in moved] == [completed["two"]]
 
 
@@ -97,9 +99,9 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
             error = await refused(client, command)
             assert error.path == "$.data.mirror"
 
-    (event,) = told(execution, StoreRepaired)
+    (event,) = events_of(execution, StoreRepaired)
     assert event.repair == report.repair
-    (given_up,) = told(execution, CheckpointPruned)
+    (given_up,) = events_of(execution, CheckpointPruned)
     assert (given_up.checkpoints, given_up.lost) == ((completed["one"],), True)
     git.assert_sound()
     assert hankweave("fsck", "-e", str(execution)).returncode == 0
@@ -172,9 +174,11 @@ async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damag
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
         await client.send(CheckpointCreate())
 
-    warned = [each for each in told(execution, ErrorEvent) if "Recovery degraded" in each.message]
+    warned = [
+        each for each in events_of(execution, ErrorEvent) if "Recovery degraded" in each.message
+    ]
     assert len(warned) == 1
-    assert not told(execution, RollbackFailed)
+    assert not events_of(execution, RollbackFailed)
     assert journal(execution)[-1].type
 
 

@@ -64,7 +64,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, idle, refused, told
+from support.watching import after_plan, events_of, idle, refused
 
 pytestmark = pytest.mark.feature("exploration")
 
@@ -220,16 +220,18 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
     async with a_finished_plan(tmp_path, CODONS[0], recalls) as (server, client):
         variant = json.dumps({"steps": [{"say": "one"}, {"say": "two"}, {"recall": "I know"}]})
         found = await explored(client, variants=(Variant(prompt_text=variant),), n=2)
-        said = [recalled(Path(each.execution_path or "")) for each in found.attempts]
-        assert said[0] == said[1]
-        assert said[0] != recalled(server.execution)
+        recollections = [recalled(Path(each.execution_path or "")) for each in found.attempts]
+        assert recollections[0] == recollections[1]
+        assert recollections[0] != recalled(server.execution)
         # The parent's prompt counts once; that of the attempt replaced the one of its codon.
-        assert said[0] == ["I know 2 prompts and 3 steps"]
+        assert recollections[0] == ["I know 2 prompts and 3 steps"]
 
 
 def recalled(execution: Path) -> list[str]:
-    said = (each.content for each in told(execution, AssistantAction) if each.action == "message")
-    return [text for text in said if text.startswith("I know")]
+    texts = (
+        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
+    )
+    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(
@@ -464,7 +466,7 @@ async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path
         assert files(server)["answer.txt"] == b"a long answer"
 
     async with running_server(None, None, server.execution, "--no-autostart"):
-        assert told(server.execution, StateRecovered) == []
+        assert events_of(server.execution, StateRecovered) == []
 
 
 async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) -> None:
@@ -615,15 +617,15 @@ def _names_of_sessions(attempt: AttemptRecord) -> set[str]:
     return {each.name for each in sessions.rglob("*")}
 
 
-async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
+async def test_exploration_events_are_in_order(tmp_path: Path) -> None:
     """Its start, the end of each attempt, and its end, with the best attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(SHORT, LONG), score=LENGTH)
-        (begun,) = told(server.execution, ExplorationStarted)
+        (begun,) = events_of(server.execution, ExplorationStarted)
         assert [each.status for each in begun.exploration.attempts] == ["waiting", "waiting"]
-        ends = told(server.execution, AttemptEnded)
+        ends = events_of(server.execution, AttemptEnded)
         assert sorted(each.attempt.score for each in ends) == [2.0, 13.0]
-        (end,) = told(server.execution, ExplorationEnded)
+        (end,) = events_of(server.execution, ExplorationEnded)
         assert (end.exploration_id, end.best) == (
             found.exploration_id,
             found.attempts[1].attempt_id,
@@ -745,7 +747,7 @@ async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
     execution = tmp_path / "executions" / "parent"
     assert await ran(hank, execution) == 1
-    assert "adopt one of its attempts" in told(execution, ServerIdle)[-1].message
+    assert "adopt one of its attempts" in events_of(execution, ServerIdle)[-1].message
     (exploration,) = state(execution).explorations
     async with served(hank, execution, "--no-autostart") as (_, client):
         await client.send(ExplorationAdopt(attempt_id=exploration.attempts[0].attempt_id))
@@ -761,7 +763,7 @@ async def test_a_codon_fails_if_none_of_its_attempts_succeeds(tmp_path: Path) ->
     hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
     execution = tmp_path / "executions" / "parent"
     assert await ran(hank, execution) == 1
-    assert "No attempt of codon answer succeeded." in told(execution, ServerIdle)[-1].message
+    assert "No attempt of codon answer succeeded." in events_of(execution, ServerIdle)[-1].message
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import run_headless, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 COMPACTS = {"raw": json.dumps({"type": "system", "subtype": "compact_boundary"})}
 
@@ -57,9 +57,12 @@ async def run(folder: Path, *codons: dict[str, Any], exit_code: int = 0, **field
 
 async def test_the_model_of_the_command_line_is_every_codons(tmp_path: Path) -> None:
     """`--model` overrides the codon's model and the hank's."""
-    told = sh('printf %s "$HANKWEAVE_MODEL" > "$HANKWEAVE_CODON_ID.txt"')
+    prints = sh('printf %s "$HANKWEAVE_MODEL" > "$HANKWEAVE_CODON_ID.txt"')
     hank = write_hank(
-        tmp_path / "hank", codon("one") | told, codon("two") | told, overrides={"model": "haiku"}
+        tmp_path / "hank",
+        codon("one") | prints,
+        codon("two") | prints,
+        overrides={"model": "haiku"},
     )
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution, "-m", "opus") == 0
@@ -77,7 +80,7 @@ def test_the_name_of_a_hank_is_shown(tmp_path: Path) -> None:
     assert "Earthly things" in hankweave("validate", str(hank), code=0).stdout
 
 
-async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
+async def test_events_of_a_codon_have_its_names(tmp_path: Path) -> None:
     """id, name, description and the prompt's frontmatter are in codon.started.
 
     id and name are in the checkpoint's subject; a missing description is not invented.
@@ -90,7 +93,7 @@ async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
         codon("one", description="Looks at it.", promptFile="prompt.md"),
         codon("two") | {"name": "The second"},
     )
-    one, two = told(execution, CodonStartedEvent)
+    one, two = events_of(execution, CodonStartedEvent)
     assert (one.codon_id, one.codon_name) == ("one", "Codon one")
     assert one.codon_description == "Looks at it."
     assert (one.prompt_metadata.name, one.prompt_metadata.tags) == ("Look", ("a", "b"))
@@ -100,7 +103,7 @@ async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
     assert subjects[0].endswith("] The second")
 
 
-async def test_an_agent_is_told_prompts_model_and_variables(tmp_path: Path) -> None:
+async def test_an_agent_receives_prompts_model_and_variables(tmp_path: Path) -> None:
     """The agent gets the global system prompt, the codon's, then the prompt.
 
     Of the prompts, the file takes precedence. Model and `env` are in the agent's environment.
@@ -207,9 +210,9 @@ async def test_a_rig_copies_and_runs_commands_where_they_belong(tmp_path: Path) 
         "lib/kit/here.txt": b"magic\n",
         "there.txt": b"magic\n",
     }
-    (failed,) = told(execution, RigSetupFailed)
+    (failed,) = events_of(execution, RigSetupFailed)
     assert (failed.command_index, failed.ignored) == (3, True)
-    assert [each.line for each in told(execution, RigOutput)] == ["said"]
+    assert [each.line for each in events_of(execution, RigOutput)] == ["said"]
 
 
 async def test_a_rigs_command_is_ended_in_time(tmp_path: Path) -> None:
@@ -217,7 +220,7 @@ async def test_a_rigs_command_is_ended_in_time(tmp_path: Path) -> None:
     line = "sleep 600 & echo $! > pid.txt; sleep 600"
     rig = [runs(line, timeoutSeconds=0.7, allow_failure=True)]
     execution = await run(tmp_path, codon("one", rigSetup=rig))
-    (failed,) = told(execution, RigSetupFailed)
+    (failed,) = events_of(execution, RigSetupFailed)
     assert (failed.failure_type, failed.ignored) == ("timeout", True)
     pid = (execution / "agentRoot" / "pid.txt").read_text().strip()
     assert not Path("/proc", pid).exists()
@@ -232,7 +235,7 @@ async def test_retries_are_made_as_configured(tmp_path: Path) -> None:
     broken = codon("one", onFailure="retry", retryConfig=config) | sh("echo overloaded >&2; exit 7")
     execution = await run(tmp_path, broken, exit_code=1)
     assert len(state(execution).runs[0].codons) == 4
-    delays = [(each.delay_ms, each.max_attempts) for each in told(execution, CodonRetrying)]
+    delays = [(each.delay_ms, each.max_attempts) for each in events_of(execution, CodonRetrying)]
     assert delays == [(10, 4), (15, 4), (15, 4)]
 
 
@@ -267,7 +270,7 @@ async def test_a_loop_runs_its_codons_as_often_as_its_limit_says(tmp_path: Path)
     execution = await run(tmp_path, loop)
     names = [each.codon_id for each in state(execution).runs[0].codons]
     assert names == ["look#0", "mend#0", "look#1", "mend#1"]
-    ends = told(execution, LoopIterationCompleted)
+    ends = events_of(execution, LoopIterationCompleted)
     assert [(each.loop_id, each.iteration, each.termination_reason) for each in ends] == [
         ("polish", 0, None),
         ("polish", 1, "iteration_limit"),
@@ -285,13 +288,13 @@ async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
         tmp_path,
         codon("one", {"cost": 0.4}, exhaustWithPrompt=further, budget={"maxDollars": 1.0}),
     )
-    (done,) = told(execution, CodonCompletedEvent)
+    (done,) = events_of(execution, CodonCompletedEvent)
     assert done.success
     assert (done.budget_exceeded.currency, done.budget_exceeded.limit) == ("cost", 1.0)
     assert 1.0 <= done.cost < 2.0
 
 
-async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
+async def test_money_ends_a_codon_whose_agent_reports_its_cost_only_at_the_end(
     tmp_path: Path,
 ) -> None:
     """The agent is not continued past its limit, although no message of it reported a cost."""
@@ -304,7 +307,7 @@ async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
             budget={"maxDollars": 1.0},
         ),
     )
-    (done,) = told(execution, CodonCompletedEvent)
+    (done,) = events_of(execution, CodonCompletedEvent)
     assert done.budget_exceeded.currency == "cost"
     assert done.cost == pytest.approx(1.2)
 
@@ -384,6 +387,6 @@ async def test_what_a_codon_settles_about_its_sentinels_holds(tmp_path: Path) ->
     )
     assert (execution / "agentRoot" / "notes" / "last.txt").read_text() == "seen"
     assert "seen" in (execution / "agentRoot" / "notes" / "log.md").read_text()
-    assert [each.sentinel_id for each in told(execution, SentinelOutput)] == ["watcher"]
-    assert {each.sentinel_id for each in told(execution, SentinelError)} == {"loud"}
+    assert [each.sentinel_id for each in events_of(execution, SentinelOutput)] == ["watcher"]
+    assert {each.sentinel_id for each in events_of(execution, SentinelError)} == {"loud"}
     assert tree(execution / ".hankweave" / "sentinels" / "history") == {}

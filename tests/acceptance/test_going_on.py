@@ -22,7 +22,7 @@ from hankweave_protocol.state import CompletedCodon, Continuation
 from hankweave_server.domain.execution_thread import thread
 from support.running_server import state
 from support.scripted_hank import Step, codon, write_hank, writes
-from support.watching import after_plan, idle, listed, started, told
+from support.watching import after_plan, events_of, idle, listed, started
 
 APPENDS = {"append": {"path": "log.txt", "text": "again\n"}}
 RECALLS = {"recall": "I know"}
@@ -51,8 +51,8 @@ async def go_back(client: Client, record: CheckpointRecord, **fields: Any) -> Ro
     return await client.send(command)
 
 
-def said(execution: Path) -> list[str]:
-    acts = told(execution, AssistantAction)
+def recollections(execution: Path) -> list[str]:
+    acts = events_of(execution, AssistantAction)
     return [act.content for act in acts if act.action == "message"]
 
 
@@ -69,11 +69,11 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
         await idle(client)
 
     assert log.read_text() == "first\nagain\nagain\n"
-    assert said(execution) == ["I know 1 prompts and 3 steps"] * 2
+    assert recollections(execution) == ["I know 1 prompts and 3 steps"] * 2
     run = state(execution).runs[0]
     assert isinstance(run.starting_conditions, Continuation)
     assert run.starting_conditions.source.conversation == target.conversation is not None
-    begun = told(execution, CodonStartedEvent)
+    begun = events_of(execution, CodonStartedEvent)
     assert begun[-1].previous_session_id == target.conversation.session_id
     assert [e.codon.codon_id for e in thread(state(execution))] == ["one", "two"]
 
@@ -84,9 +84,9 @@ async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path, execution
         await go_back(client, await after_step(client, "two", 2), auto_restart=True)
         await idle(client)
 
-    assert said(execution)[-1] == "I know 1 prompts and 3 steps"
+    assert recollections(execution)[-1] == "I know 1 prompts and 3 steps"
     assert state(execution).runs[0].starting_conditions.source.conversation is None
-    assert told(execution, CodonStartedEvent)[-1].previous_session_id is None
+    assert events_of(execution, CodonStartedEvent)[-1].previous_session_id is None
 
 
 async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path, execution: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path, execution: Pat
         await idle(client)
 
     assert (execution / "agentRoot" / "log.txt").read_text() == "rig\nagain\nagain\n"
-    assert len(told(execution, RigSetupCompleted)) == 1
+    assert len(events_of(execution, RigSetupCompleted)) == 1
 
 
 async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
     assert (execution / "agentRoot" / "log.txt").read_text() == "again\nagain\n"
     attempts = [type(codon).__name__ for codon in state(execution).runs[0].codons]
     assert attempts == ["FailedCodon", "CompletedCodon"]
-    assert said(execution) == ["I know 1 prompts and 2 steps"] * 3
+    assert recollections(execution) == ["I know 1 prompts and 2 steps"] * 3
 
 
 @pytest.mark.parametrize("other", ["one", "three"])
@@ -138,7 +138,7 @@ async def test_another_codon_that_is_started_instead_has_nothing_of_it(
         await client.send(CodonStart(codon_id=CodonId(other)))
         await started(client, other)
 
-    begun = told(execution, CodonStartedEvent)
+    begun = events_of(execution, CodonStartedEvent)
     assert [e.previous_session_id for e in begun if e.codon_id == other][-1] is None
 
 
@@ -168,5 +168,5 @@ async def test_a_session_that_is_gone_is_not_gone_on_with(tmp_path: Path, kept: 
         await client.send(CodonNext())
         await idle(client)
 
-    begun = told(execution, CodonStartedEvent)[-1]
+    begun = events_of(execution, CodonStartedEvent)[-1]
     assert (begun.previous_session_id is not None) == kept

@@ -44,7 +44,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, refused, started, told
+from support.watching import events_of, idle, refused, started
 
 OURS = ".hankweave"
 
@@ -526,7 +526,7 @@ async def test_a_project_without_a_plan_may_get_one(project: Project) -> None:
         assert project.files() == {"a": b"1"}
         assert (await client.send(GetServerStatus())).next_codon_id == "one"
 
-    assert told(project.root, HankChanged) == []
+    assert events_of(project.root, HankChanged) == []
 
 
 async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project: Project) -> None:
@@ -629,7 +629,7 @@ async def test_an_execution_in_a_project_is_never_taken_for_another_kind(project
         await server.stop()
 
     assert not (project.root / "agentRoot").exists()
-    assert len(told(project.root, ServerIdle)) == 2
+    assert len(events_of(project.root, ServerIdle)) == 2
     assert [event.seq for event in journal(project.root)][:1] == [1]
 
 

@@ -268,14 +268,14 @@ def assert_stands(past: Past, found: State, content: Tree, expected: State) -> N
     ]
     assert (found.undo, found.redo) == (expected.undo, expected.redo)
     assert found.edits == expected.edits
-    assert _told_of(found) == _told_of(expected)
+    assert _notice_of(found) == _notice_of(expected)
     assert not Layout.of_execution(past.execution).rollback_intent.exists()
     folded = fold(journal(past.execution))
     assert replace(folded, last_event_seq=found.last_event_seq) == found
     GitWitness(past.execution).assert_sound()
 
 
-def _told_of(found: State) -> object:
+def _notice_of(found: State) -> object:
     return None if found.notice is None else replace(found.notice, timestamp="")
 
 

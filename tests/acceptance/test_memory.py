@@ -34,7 +34,7 @@ from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, refused, told
+from support.watching import after_plan, events_of, idle, refused
 
 MEMORY = "refs/hankweave/memory"
 RECALL = {"recall": "I know"}
@@ -56,8 +56,10 @@ async def rolled_back(client: Client, command: Any) -> RollbackReport:
 
 def recalled(execution: Path) -> list[str]:
     """Return what the agents report that they remember, oldest first."""
-    said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
-    return [text for text in said if text.startswith("I know")]
+    texts = (
+        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
+    )
+    return [text for text in texts if text.startswith("I know")]
 
 
 def memory(execution: Path) -> dict[str, bytes]:
@@ -248,7 +250,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
         server.kill()
 
     assert after != before
-    _as_if_killed_before_it_was_told(execution, known)
+    _as_if_killed_before_the_event(execution, known)
     if how_far != "done":
         lay_out(execution, before)
     if how_far == "half way":
@@ -259,11 +261,14 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
         await rolled_back(client, RollbackUndo())
         assert memory(execution) == before
 
-    assert [done.report.recovered for done in told(execution, RollbackCompleted)] == [True, False]
+    assert [done.report.recovered for done in events_of(execution, RollbackCompleted)] == [
+        True,
+        False,
+    ]
     holds_together(execution)
 
 
-def _as_if_killed_before_it_was_told(execution: Path, known: dict[Any, CheckpointRecord]) -> None:
+def _as_if_killed_before_the_event(execution: Path, known: dict[Any, CheckpointRecord]) -> None:
     """Cut the journal after rollback.started, write the intent, and remove the state."""
     layout = Layout.of_execution(execution)
     events = journal(execution)

@@ -20,7 +20,7 @@ from support.git_facts import GitWitness
 from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, limited
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 MIRROR = ("--mirror-mode", "sync", "--mirror-lease", "6")
 
@@ -55,8 +55,10 @@ def files(execution: Path) -> dict[str, bytes]:
 
 def remembered(execution: Path) -> list[int]:
     """Return how many steps of the conversation each agent has remembered."""
-    said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
-    return [int(text.split()[-2]) for text in said if text.startswith("I know")]
+    texts = (
+        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
+    )
+    return [int(text.split()[-2]) for text in texts if text.startswith("I know")]
 
 
 async def rolled_back_and_undone(client: Client, execution: Path) -> None:
@@ -106,7 +108,7 @@ async def test_an_execution_goes_on_from_its_mirror_when_its_machine_is_gone(
     )
     async with running_server(hank, None, old, "--mirror", str(bare), *MIRROR) as server:
         async with server.client(0) as client:
-            heard = await client.until(FileUpdated, has_written_two, timeout=LIMIT)
+            event = await client.until(FileUpdated, has_written_two, timeout=LIMIT)
 
         server.kill()
         await server.ended()
@@ -114,7 +116,7 @@ async def test_an_execution_goes_on_from_its_mirror_when_its_machine_is_gone(
     hank.rename(tmp_path / "elsewhere.json")
     (tmp_path / "go").touch()
     mirrored = lease(bare)
-    assert mirrored["lastEventSeq"] >= heard.seq
+    assert mirrored["lastEventSeq"] >= event.seq
     past = journal_of(old)[: mirrored["journalBytes"]]
     resume = ("resume", str(bare), "--mirror-lease", "60", "--mirror-mode", "async")
     async with running_server(None, None, new, start=resume) as server, server.client(0) as client:

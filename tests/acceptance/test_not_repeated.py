@@ -25,13 +25,13 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import appears, run_headless, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, started, told
+from support.watching import after_plan, events_of, idle, started
 
 RIG = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
 
 
 @pytest.mark.parametrize("order", [CodonForceStop(reason="enough"), CodonSkip()])
-async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order: Any) -> None:
+async def test_a_codon_that_a_person_ends_is_reported_as_ended(tmp_path: Path, order: Any) -> None:
     """codon.completed is sent once, with the cost so far, and says if the codon was skipped.
 
     Hankweave reports nothing for a stopped codon, and cost 0 for a skipped one.
@@ -55,7 +55,7 @@ async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order
         skipped = isinstance(order, CodonSkip)
         await idle(client, "codon-completed" if skipped else "stopped")
 
-    (ended,) = told(execution, CodonCompletedEvent)
+    (ended,) = events_of(execution, CodonCompletedEvent)
     assert (ended.success, ended.skipped) == (False, True if skipped else None)
     record: Any = state(execution).runs[0].codons[0]
     assert ended.cost == record.partial_cost > 0
@@ -92,7 +92,7 @@ async def test_a_rig_that_was_rolled_back_is_set_up_again(tmp_path: Path, execut
         await idle(client)
 
     assert rig.read_text() != before
-    assert len(told(execution, RigSetupCompleted)) == 2
+    assert len(events_of(execution, RigSetupCompleted)) == 2
 
 
 async def test_codons_of_a_loop_track_files_and_have_rig_checkpoints(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Pa
         await client.send(CodonNext())
         await idle(client)
 
-    one, two, again = told(execution, CodonStartedEvent)
+    one, two, again = events_of(execution, CodonStartedEvent)
     assert (again.codon_id, again.session_id) == ("two", two.session_id)
     assert two.session_id == one.session_id
 
@@ -190,7 +190,7 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path, execution: Path) 
 
     records: Any = state(execution).runs[0].codons
     assert [each.partial_cost for each in records] == [0.5, 0.5]
-    assert [each.cost for each in told(execution, CodonCompletedEvent)] == [0.5, 1.0]
+    assert [each.cost for each in events_of(execution, CodonCompletedEvent)] == [0.5, 1.0]
 
 
 async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, refused, told
+from support.watching import events_of, idle, refused
 
 RUN = {"run": "touch ran.txt"}
 
@@ -79,7 +79,7 @@ async def settled(client: Client) -> Event:
 
 
 def resolved(execution: Path) -> list[PermissionResolved]:
-    return told(execution, PermissionResolved)
+    return events_of(execution, PermissionResolved)
 
 
 def files(tmp_path: Path) -> dict[str, bytes]:
@@ -117,9 +117,9 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path, execution:
         ("Bash", "deny", "policy", "otherwise"),
         ("Bash", "deny", "policy", "Bash(rm *)"),
     ]
-    assert told(execution, PermissionRequested) == []
+    assert events_of(execution, PermissionRequested) == []
     assert len({each.request_id for each in resolved(execution)}) == 5
-    results = told(execution, ToolResult)
+    results = events_of(execution, ToolResult)
     assert [each.is_error for each in results] == [False, True, False, True, True]
     assert results[-1].result == (
         "Hankweave did not let Bash be called: this codon's permissions deny Bash(rm *)."
@@ -170,12 +170,12 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path, execution: Pa
     one = codon("one", promptText=script, permissions={"otherwise": "deny"})
     assert await run_headless(write_hank(tmp_path / "hank", one), execution) == 1
 
-    (done,) = told(execution, CodonCompletedEvent)
+    (done,) = events_of(execution, CodonCompletedEvent)
     assert "this codon's permissions do not allow such a call" in done.failure_reason.message
 
 
 @pytest.mark.story("Without permissions in the hank, an agent may do everything without asking.")
-async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: Path) -> None:
+async def test_without_permissions_all_is_allowed_without_events(tmp_path: Path) -> None:
     """An agent that requests permission is allowed as before."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "asks": True})
     hank = write_hank(tmp_path / "hank", codon("one", promptText=script))
@@ -186,7 +186,7 @@ async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: 
     assert resolved(execution) == []
 
 
-async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_path: Path) -> None:
+async def test_an_agent_that_never_asks_is_not_let_in_by_the_command_line(tmp_path: Path) -> None:
     """`--agent` does not select an agent that would bypass the permissions."""
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), permissions={"deny": ["Write"]})
@@ -239,11 +239,11 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert len(event.causes) == 1
     assert files(tmp_path) == ({"a.txt": b"a"} if decision == "allow" else {})
     if decision == "deny":
-        (result,) = told(tmp_path / "execution", ToolResult)
+        (result,) = events_of(tmp_path / "execution", ToolResult)
         assert result.result.endswith("the user who is watching this run denied it. Because.")
 
 
-async def test_the_time_to_answer_is_told(tmp_path: Path) -> None:
+async def test_a_request_reports_the_time_to_answer(tmp_path: Path) -> None:
     """expiresAt follows the request by the time in the hank."""
     async with asking(tmp_path, RUN, timeoutSeconds=90) as (_, client):
         event = await client.until(PermissionRequested, timeout=LIMIT)
@@ -368,7 +368,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
     assert files(tmp_path) == {"ran.txt": b""}
 
 
-async def test_nobody_is_told_before_it_is_on_the_disk(tmp_path: Path) -> None:
+async def test_a_decision_is_on_the_disk_before_it_is_published(tmp_path: Path) -> None:
     """When the agent has its answer, the journal's file has the line of it."""
     async with asking(
         tmp_path,
@@ -452,7 +452,7 @@ async def ended_by(client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", ["skip", "force stop"])
-async def test_a_codon_that_is_ended_waits_for_nobody(tmp_path: Path, way: str) -> None:
+async def test_a_codon_that_is_ended_drops_its_pending_requests(tmp_path: Path, way: str) -> None:
     """Skip and force stop resolve the request, and the requested call is not made."""
     async with asking(tmp_path, RUN) as (server, client):
         await asked(client)
@@ -521,7 +521,7 @@ async def test_a_budget_of_time_ends_who_waits(tmp_path: Path, execution: Path) 
     assert files(tmp_path) == {}
 
 
-async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_server_that_is_ended_drops_its_pending_requests(tmp_path: Path) -> None:
     """SIGTERM resolves the request and ends the server.
 
     The next one starts the codon anew, and an answer to the old request is refused.
@@ -544,7 +544,7 @@ async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
         await idle(other)
 
 
-async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_server_that_is_killed_leaves_no_pending_requests(tmp_path: Path) -> None:
     """After kill -9 the agent and its request are gone; the next server has none pending."""
     async with asking(tmp_path, RUN) as (server, client):
         await asked(client)
@@ -681,7 +681,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
     done = await anyio.to_thread.run_sync(hankweave, *words)
-    (request,) = told(tmp_path / "execution", PermissionRequested)
+    (request,) = events_of(tmp_path / "execution", PermissionRequested)
     asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
     assert asks.endswith(
         f"asks       Bash(touch ran.txt)  (hankweave allow {request.request_id}, or deny)"
@@ -689,7 +689,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     assert denied.endswith("denied     Bash  by timeout: onTimeout")
 
 
-def test_permissions_that_cannot_hold_are_told(tmp_path: Path) -> None:
+def test_permissions_that_cannot_be_enforced_are_reported(tmp_path: Path) -> None:
     """validate names each malformed pattern, and each agent that does not ask for permission."""
     hank = write_hank(
         tmp_path,

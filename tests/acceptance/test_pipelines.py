@@ -184,10 +184,10 @@ def test_in_a_git_repository_the_steps_are_commits_without_being_asked(tmp_path:
     with CheckpointManager(str(place)) as manager:
         made = manager.list_checkpoints()
 
-    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    printed = json.loads(hankweave("history", "--json", cwd=place).stdout)
     assert [each.message for each in made] == ["optimize", "implement"]
     assert [f"{each.commit_hash} {PREFIX}:{each.message}" for each in made] == listed
-    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+    assert [each["commitHash"] for each in printed] == [each.commit_hash for each in made]
 
 
 @pytest.mark.parametrize("option", ["--to-commit", "--to"])
@@ -236,11 +236,11 @@ def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> N
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     assert "--repository shadow" not in done.stderr
-    told = json.loads(hankweave("history", "--json", cwd=place).stdout)
+    printed = json.loads(hankweave("history", "--json", cwd=place).stdout)
     with CheckpointManager(str(place)) as manager:
         made = manager.list_checkpoints()
 
-    assert [each["commitHash"] for each in told] == [each.commit_hash for each in made]
+    assert [each["commitHash"] for each in printed] == [each.commit_hash for each in made]
     assert [each.message for each in made] == ["optimize", "implement"]
 
 
@@ -335,7 +335,7 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
     of="docs/migration/architect.md",
     cases=("check", "authentication"),
 )
-def test_the_exit_code_tells_the_truth(
+def test_the_exit_code_matches_the_outcome(
     tmp_path: Path, fields: dict[str, Any], script: list[dict[str, Any]], code_of_end: int
 ) -> None:
     """The exit code is 1 for failed, 4 for authentication, 5 for a timeout.
@@ -385,7 +385,7 @@ async def test_a_pipeline_that_is_interrupted_says_so(
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         ({"steps": []}, "steps"),
         ({"step": []}, "Did you mean 'steps'?"),
@@ -393,13 +393,13 @@ async def test_a_pipeline_that_is_interrupted_says_so(
     ],
 )
 def test_a_wrong_pipeline_touches_nothing(
-    tmp_path: Path, change: dict[str, Any], says: str
+    tmp_path: Path, change: dict[str, Any], expected: str
 ) -> None:
     """An invalid pipeline exits with 3 and lists every fault; no `.hankweave` is made."""
     place = project(tmp_path / "project", two_steps() | change)
     done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 3
-    assert says in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert not (place / ".hankweave").exists()
 
@@ -435,7 +435,7 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
     "The report of a pipeline contains its steps, costs, changes and errors.",
     of="docs/migration/architect.md",
 )
-def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
+def test_a_report_lists_what_was_done(tmp_path: Path) -> None:
     """JSON has status, cost, each step with its checks, the changed files, and the diff."""
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = ["true", {"run": "echo no; false", "allow_failure": True}]
@@ -465,11 +465,11 @@ def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins
 
 
 def files_of(done: Done) -> list[tuple[str, str]]:
-    told = json.loads(done.stdout)["files_modified"]
-    return [(each["path"], each["action"]) for each in told]
+    printed = json.loads(done.stdout)["files_modified"]
+    return [(each["path"], each["action"]) for each in printed]
 
 
-def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
+def test_a_pending_permission_is_shown_and_can_be_granted(tmp_path: Path) -> None:
     """The pipeline's lists decide; else a person sees the request and how to answer it."""
     pipeline = two_steps(
         permissions={"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"},
@@ -544,7 +544,7 @@ async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_pa
 
 
 @pytest.mark.parametrize("file", ["missing/r.json", "file/r.json"])
-def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(
     tmp_path: Path, file: str
 ) -> None:
     """Without the report's folder it exits with 74, and the project is unchanged."""
@@ -556,7 +556,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
     assert not (place / "code.txt").exists()
 
 
-def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -> None:
+def test_a_commit_that_a_repository_refuses_is_reported_at_the_end(tmp_path: Path) -> None:
     """The step succeeds; summary and report say why its commit is missing, quiet or not."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")

@@ -53,25 +53,27 @@ HANK = (codon("one", writes("a.txt", "one")),)
 class Ears:
     """The progress events that a client received."""
 
-    told: list[StoreProgress] = field(default_factory=list)
+    events: list[StoreProgress] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, client: Client) -> None:
         async for event in client.events():
             if isinstance(event.data, StoreProgress):
                 assert event.seq == 0
-                self.told.append(event.data)
+                self.events.append(event.data)
                 self.news.set()
                 self.news = anyio.Event()
 
     def of(self, operation: str, phase: str | None = None) -> list[StoreProgress]:
         return [
             each
-            for each in self.told
+            for each in self.events
             if each.operation == operation and phase in (None, each.phase)
         ]
 
-    async def hear(self, operation: str, phase: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def repeat_until_received(
+        self, operation: str, phase: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
         """Repeat the operation until the client has received this phase of it, and its end."""
         with limited():
             while not self.of(operation, phase):
@@ -92,13 +94,13 @@ async def server_with_many_files(
         yield server, client
 
 
-def fill(tree: Path, files: int, word: str = "") -> None:
-    """Write this many files; another word changes the content of each."""
+def fill(tree: Path, files: int, suffix: str = "") -> None:
+    """Write this many files; another suffix changes the content of each."""
     for number in range(files):
         if number % 200 == 0:
             (tree / f"many-{number // 200}").mkdir(exist_ok=True)
 
-        (tree / f"many-{number // 200}" / f"{number}.txt").write_text(f"{number}{word}\n" * 40)
+        (tree / f"many-{number // 200}" / f"{number}.txt").write_text(f"{number}{suffix}\n" * 40)
 
 
 @asynccontextmanager
@@ -113,20 +115,20 @@ async def listening(server: RunningServer, *, progress: bool) -> AsyncIterator[E
         tasks.cancel_scope.cancel()
 
 
-def is_told_in_order(told: list[StoreProgress]) -> None:
+def assert_in_order(events: list[StoreProgress]) -> None:
     """Assert one operation: phase after phase, each counting upwards, with one end."""
-    assert told
-    assert len({(each.operation_id, each.command_id) for each in told}) == 1
-    assert [each.ended for each in told] == [False] * (len(told) - 1) + [True]
-    for _, phase in groupby(told, key=lambda each: each.phase):
+    assert events
+    assert len({(each.operation_id, each.command_id) for each in events}) == 1
+    assert [each.ended for each in events] == [False] * (len(events) - 1) + [True]
+    for _, phase in groupby(events, key=lambda each: each.phase):
         for earlier, later in pairwise(phase):
             assert earlier.done <= later.done
 
-    for each in told:
+    for each in events:
         assert each.total is None or each.done <= each.total
 
 
-async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -> None:
+async def test_only_the_client_that_asked_receives_progress(tmp_path: Path) -> None:
     """Only the client that asked gets progress: of capture, restore, fsck and branch.
 
     Each event names the client's command, and none is journaled.
@@ -161,28 +163,28 @@ async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -
 
         began = anyio.current_time()
         async with slowed(server):
-            await curious.hear("capture", "reading", capture)
+            await curious.repeat_until_received("capture", "reading", capture)
 
         async with slowed(server, A_LITTLE):
-            await curious.hear("restore", "writing", restore)
-            await curious.hear("branch", "writing", branch)
+            await curious.repeat_until_received("restore", "writing", restore)
+            await curious.repeat_until_received("branch", "writing", branch)
 
         async with slowed(server):
-            await curious.hear("fsck", "checking", check)
+            await curious.repeat_until_received("fsck", "checking", check)
 
         took = anyio.current_time() - began
         assert (branches[-1] / "agentRoot" / "many-0" / "0.txt").is_file()
 
-    assert other.told == []
-    by_operation = [list(group) for _, group in groupby(curious.told, lambda p: p.operation_id)]
+    assert other.events == []
+    by_operation = [list(group) for _, group in groupby(curious.events, lambda p: p.operation_id)]
     kinds = [kind for kind, _ in groupby(group[0].operation for group in by_operation)]
     assert kinds == ["capture", "restore", "branch", "fsck"]
-    for told in by_operation:
-        is_told_in_order(told)
-        assert told[0].command_id is not None
+    for events in by_operation:
+        assert_in_order(events)
+        assert events[0].command_id is not None
 
-    assert len(curious.told) <= 10 * took + 2 * len(by_operation)
-    counted = {(p.operation, p.phase): (p.unit, p.total) for p in curious.told}
+    assert len(curious.events) <= 10 * took + 2 * len(by_operation)
+    counted = {(p.operation, p.phase): (p.unit, p.total) for p in curious.events}
     assert counted["capture", "reading"] == ("files", FILES)
     assert counted["restore", "writing"] == ("files", FILES)
     assert counted["branch", "writing"] == ("files", FILES + 1)
@@ -222,8 +224,8 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
             while not curious.of("gc"):
                 await collect()
 
-    for _, told in groupby(curious.of("gc"), lambda each: each.operation_id):
-        is_told_in_order(list(told))
+    for _, events in groupby(curious.of("gc"), lambda each: each.operation_id):
+        assert_in_order(list(events))
 
     assert {each.phase for each in curious.of("gc")} <= {*phases, "packing"}
     assert any(isinstance(e.data, CheckpointPruned) for e in journal(server.execution))
@@ -251,7 +253,7 @@ async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> N
 
 async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
     """Request a checkpoint and leave while it is made; return False if that was too quick."""
-    address, told = discover(server.execution), list[Event]()
+    address, events = discover(server.execution), list[Event]()
     async with (
         connect(address.url, token=address.token, progress=True, reconnect=False) as leaving,
         slowed(server),
@@ -267,10 +269,10 @@ async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(ask)
-        told.append(await leaving.until(StoreProgress, timeout=LIMIT))
+        events.append(await leaving.until(StoreProgress, timeout=LIMIT))
         tasks.cancel_scope.cancel()
 
-    return bool(told) and not getattr(told[0].data, "ended", True)
+    return bool(events) and not getattr(events[0].data, "ended", True)
 
 
 async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path) -> None:

@@ -38,10 +38,10 @@ async def test_the_client_goes_back_and_follows(tmp_path: Path, execution: Path)
             [sys.executable, "-u", "-c", code], cwd=execution, env=environment(), stderr=None
         ) as following:
             assert following.stdout is not None
-            said = b""
+            output = b""
             with limited():
-                while b"rollback.completed" not in said.split():
-                    said += await following.stdout.receive()
+                while b"rollback.completed" not in output.split():
+                    output += await following.stdout.receive()
 
             following.kill()
 

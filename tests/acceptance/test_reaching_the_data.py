@@ -17,7 +17,7 @@ from hankweave_protocol.events import CheckCompleted, Info
 from support.command_line import hankweave
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import Step, codon, write_hank
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 NAME = "read_only_data_source"
 RIG = {"type": "command", "command": {"run": f"mkdir -p workspace && cp {NAME}/*.md workspace/"}}
@@ -104,7 +104,7 @@ def test_prompts_rigs_and_checks_read_the_data_by_its_relative_path(
     assert (machine.tree / "workspace" / "notes.md").read_text() == "# Notes\n"
     assert (machine.tree / "seen.txt").read_text() == "1,2\n"
     assert (machine.tree / "told.txt").read_text().split() == [str(machine.link)] * 2
-    assert [check.passed for check in told(machine.execution, CheckCompleted)] == [True, True]
+    assert [check.passed for check in events_of(machine.execution, CheckCompleted)] == [True, True]
     assert machine.untouched
 
 
@@ -126,7 +126,7 @@ async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machi
     async with machine.serving(
         codon("one", runs(f"rm {NAME}"), checks=[CHECK]), codon("two", runs(f"ls {NAME} > seen"))
     ) as (_, client):
-        assert [check.passed for check in told(machine.execution, CheckCompleted)] == [True]
+        assert [check.passed for check in events_of(machine.execution, CheckCompleted)] == [True]
         assert (machine.tree / "seen").read_text().split() == ["notes.md", "rows.csv"]
         machine.link.unlink()
         made = (await client.send(ListCheckpoints())).checkpoints[0]
@@ -148,7 +148,7 @@ def test_what_an_agent_puts_in_place_of_the_data_is_kept(machine: Machine) -> No
     (kept,) = machine.execution.glob(f"{NAME}.replaced-*")
     assert (kept / "result.txt").read_text() == "work\n"
     assert (machine.tree / "seen").read_text().split() == ["notes.md", "rows.csv"]
-    assert any(str(kept) in info.message for info in told(machine.execution, Info))
+    assert any(str(kept) in info.message for info in events_of(machine.execution, Info))
     assert machine.untouched
 
 
@@ -249,21 +249,21 @@ def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
 # --- a person's project ---------------------------------------------------------------------------
 
 
-async def test_a_project_is_told_how_its_data_is_reached(machine: Machine) -> None:
+async def test_a_run_reports_how_its_data_is_reached(machine: Machine) -> None:
     """With --workspace nothing is added to the project.
 
     An event and `status` name the path, which agents, rigs and checks have in HANKWEAVE_DATA_DIR.
     """
     project = machine.root / "project"
     project.mkdir()
-    look = 'ls "$HANKWEAVE_DATA_DIR" >'
+    list_data = 'ls "$HANKWEAVE_DATA_DIR" >'
     hank = write_hank(
         machine.root / "hank",
         codon(
             "one",
-            runs(f"{look} agent.txt"),
-            rigSetup=[{"type": "command", "command": {"run": f"{look} rig.txt"}}],
-            checks=[{"run": f"{look} check.txt"}],
+            runs(f"{list_data} agent.txt"),
+            rigSetup=[{"type": "command", "command": {"run": f"{list_data} rig.txt"}}],
+            checks=[{"run": f"{list_data} check.txt"}],
         ),
     )
     async with (
@@ -272,7 +272,7 @@ async def test_a_project_is_told_how_its_data_is_reached(machine: Machine) -> No
     ):
         await idle(client)
         place = project / ".hankweave" / NAME
-        assert any(str(place) in info.message for info in told(project, Info))
+        assert any(str(place) in info.message for info in events_of(project, Info))
         assert client.ready.data_path == str(place)
         status = json.loads(hankweave("status", "-e", str(project), "--json", code=0).stdout)
         assert status["dataPath"] == str(place)

@@ -29,7 +29,7 @@ from support.running_server import command, environment, running_server, served
 from support.scripted_hank import codon, write_hank, writes
 from support.tally import Tally
 from support.waiting import LIMIT
-from support.watching import after_plan, journal, told
+from support.watching import after_plan, events_of, journal
 
 pytestmark = pytest.mark.feature("redaction")
 
@@ -148,7 +148,7 @@ async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     names = renamed(past.execution)
     assert 0 < len(names) < len(past.shas), "those before it keep their shas"
     assert_sound(past)
-    (event,) = told(past.execution, HistoryRedacted)
+    (event,) = events_of(past.execution, HistoryRedacted)
     assert len(journal(past.execution)) == before + 1
     assert (event.removed, event.renamed) == (("value",), len(names))
     redacted(past, "--confirm", "--yes")

@@ -42,7 +42,7 @@ from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, refused, told
+from support.watching import after_plan, events_of, idle, refused
 
 
 def runs(line: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def outcome(execution: Path) -> dict[str, bool]:
 
 
 def started(execution: Path) -> list[str]:
-    return [event.codon_id for event in told(execution, CodonStartedEvent)]
+    return [event.codon_id for event in events_of(execution, CodonStartedEvent)]
 
 
 async def test_a_step_that_is_redone_runs_with_what_depends_on_it(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_step_that_is_redone_runs_with_what_depends_on_it(tmp_path: Path
         }  # fmt: skip
         assert started(execution) == [*"abcdef", "a", "b"]
         assert tree(execution / "agentRoot") == before
-        done = told(execution, CodonCompletedEvent)[6:]
+        done = events_of(execution, CodonCompletedEvent)[6:]
         assert [each.codon_id for each in done] == list("abcdef")
         assert [each.cost for each in done[2:]] == [0, 0, 0, 0]
         newest = state(execution).runs[0]
@@ -301,13 +301,13 @@ def _is_checkpoint(transition: Transition, kind: str, beginning: str) -> bool:
 
 
 KILLED_AT: dict[str, Point] = {
-    "its beginning": lambda told: isinstance(told, CodonStarted) and told.codon.codon_id == "d",
-    "its safety checkpoint": lambda told: _is_checkpoint(told, "safety", "before taking over"),
-    "its own checkpoint": lambda told: _is_checkpoint(told, "completed", "reused from"),
-    "its end": lambda told: (
-        isinstance(told, CodonTransitioned)
-        and isinstance(told.codon, CompletedCodon)
-        and told.codon.reused is not None
+    "its beginning": lambda made: isinstance(made, CodonStarted) and made.codon.codon_id == "d",
+    "its safety checkpoint": lambda made: _is_checkpoint(made, "safety", "before taking over"),
+    "its own checkpoint": lambda made: _is_checkpoint(made, "completed", "reused from"),
+    "its end": lambda made: (
+        isinstance(made, CodonTransitioned)
+        and isinstance(made.codon, CompletedCodon)
+        and made.codon.reused is not None
     ),
 }
 
@@ -419,9 +419,9 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
         (tmp_path / "counter").write_text("2")
         await client.send(again("a"))
         await idle(client)
-        said = await cli("why", "b", "-e", str(execution))
-        assert "b was run, and nothing was reused: no earlier result has the same inputs." in said
-        assert "\n  tracked files\n    a.txt\n" in said
+        output = await cli("why", "b", "-e", str(execution))
+        assert "b was run, and nothing was reused: no earlier result has the same inputs." in output
+        assert "\n  tracked files\n    a.txt\n" in output
         found = json.loads(await cli("why", "b", "-e", str(execution), "--json"))
         assert found["differences"] == ["tracked files"]
         assert found["paths"] == ["a.txt"]
@@ -431,8 +431,8 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
         reused = [entry.codon for entry in thread(state(execution))][-1]
         assert isinstance(reused, CompletedCodon)
         assert reused.reused is not None
-        said = await cli("why", "f", "-e", str(execution))
-        assert f"f was not run: its inputs are those of run {reused.reused.run_id}," in said
+        output = await cli("why", "f", "-e", str(execution))
+        assert f"f was not run: its inputs are those of run {reused.reused.run_id}," in output
         assert "reused" in await cli("status", "-e", str(execution))
         assert "reused" in await cli("log", "-e", str(execution), "-n", "1000")
         assert "f reused" in await cli("runs", "-e", str(execution))
@@ -446,8 +446,8 @@ async def test_why_says_what_differs(tmp_path: Path) -> None:
     async with resumed(execution, *options, hank=hank) as (server, client):
         await client.send(again("a"))
         await idle(client)
-        said = await cli("why", "a", "-e", str(execution))
-        assert "\n  its prompt\n" in said
+        output = await cli("why", "a", "-e", str(execution))
+        assert "\n  its prompt\n" in output
 
 
 async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None:
@@ -467,9 +467,9 @@ async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None
         )
         await idle(client)
         assert outcome(server.execution) == {"rigged": False, "unknown": False, "plain": True}
-        said = await cli("log", "-e", str(server.execution), "-n", "1000")
-        assert "nothing is reused: its rig runs 'python3', which may read the network" in said
-        assert "nothing is reused: the version of its agent is unknown" in said
+        output = await cli("log", "-e", str(server.execution), "-n", "1000")
+        assert "nothing is reused: its rig runs 'python3', which may read the network" in output
+        assert "nothing is reused: the version of its agent is unknown" in output
         why = await cli("why", "unknown", "-e", str(server.execution))
         assert "nothing was reused: the version of its agent is unknown." in why
         assert "No single input differs" in why

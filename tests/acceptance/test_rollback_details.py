@@ -27,7 +27,7 @@ from support.git_facts import GitWitness
 from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import after_plan, listed, refused, told
+from support.watching import after_plan, events_of, listed, refused
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -73,7 +73,7 @@ async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
         assert tree(again / "agentRoot") == {"a.txt": b"one"}
 
 
-async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path) -> None:
+async def test_a_full_rollback_publishes_checkpoint_rollback_as_well(tmp_path: Path) -> None:
     """Source and target are its causes; `rollback.completed` follows and has the report."""
     execution = tmp_path / "execution"
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
@@ -81,7 +81,7 @@ async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path)
         await client.send(RollbackUndo())
 
     events = [e for e in journal(execution) if isinstance(e.data, CheckpointRollback)]
-    completed = told(execution, RollbackCompleted)
+    completed = events_of(execution, RollbackCompleted)
     assert [e.data.operation_id for e in events] == [each.operation_id for each in completed]
     assert [e.data.direction for e in events] == ["back", "undo"]
     for event, done in zip(events, completed, strict=True):

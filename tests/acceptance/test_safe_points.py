@@ -16,7 +16,7 @@ from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import appears, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, started, taken, told
+from support.watching import after_plan, events_of, idle, started, taken
 
 RIG = [{"type": "command", "command": {"run": "echo rig > rig.txt"}}]
 
@@ -138,8 +138,8 @@ async def test_each_safe_point_is_on_or_off_by_setting(
     assert [each.kind for each in unasked] == expected
     (end,) = [each for each in records if each.kind == "completed"]
     assert git.files(end.sha) == {"a.txt": b"a", "rig.txt": b"rig\n"}
-    (told_of_rig,) = told(git.execution, RigSetupCompleted)
-    assert told_of_rig.created_checkpoint == ("rig-setup" in expected)
+    (completed,) = events_of(git.execution, RigSetupCompleted)
+    assert completed.created_checkpoint == ("rig-setup" in expected)
     done = state(git.execution).runs[0].codons[-1]
     assert isinstance(done, CompletedCodon)
     assert (done.rig_setup_checkpoint is not None) == ("rig-setup" in expected)

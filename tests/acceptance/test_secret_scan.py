@@ -12,7 +12,7 @@ from hankweave_server.cli.output.event_lines import event_line
 from support.git_facts import GitWitness
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 KEY = "ghp_" + "aB3" * 12
 VALUE = "correct horse battery"
@@ -34,7 +34,7 @@ async def test_a_checkpoint_with_a_secret_is_flagged_once(tmp_path: Path) -> Non
 
         assert await server.stop() == 0
 
-    first, second = told(execution, CheckpointSecret)
+    first, second = events_of(execution, CheckpointSecret)
     found = [(each.path, each.rule, each.line) for each in first.secrets]
     assert found == [(".env", "github-token", 2), (".env", "DEPLOY_PASSWORD", 3)]
     assert [(each.path, each.line) for each in second.secrets] == [("copy.txt", 1)]

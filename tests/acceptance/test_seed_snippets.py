@@ -270,7 +270,7 @@ def test_the_journal_and_the_metadata_have_the_documented_fields(live: Live) -> 
     } <= meta.keys()
 
 
-def test_the_server_log_tells_the_story(live: Live) -> None:
+def test_the_server_log_records_the_run(live: Live) -> None:
     """Each line has instant, level and message, and one line reports the codon's start."""
     lines = (live.execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()
     assert any(

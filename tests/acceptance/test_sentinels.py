@@ -22,7 +22,7 @@ from support.model_endpoint import model_endpoint, rate_limit, silence
 from support.running_server import journal, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 
 def narrator(**fields: Any) -> dict[str, Any]:
@@ -63,10 +63,10 @@ UNCHECKED = ("--no-agent-check",)
 
 
 @pytest.mark.story("A sentinel watches its codon, and what it says is on record.")
-async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
+async def test_a_sentinel_reports_on_its_codon_and_is_on_record(tmp_path: Path) -> None:
     """A sentinel's output is in its file and the journal, its counts in the codon's record."""
     execution = await run(tmp_path, watched("observe", narrator()))
-    outputs: list[SentinelOutput] = told(execution, SentinelOutput)
+    outputs: list[SentinelOutput] = events_of(execution, SentinelOutput)
     assert {output.content for output in outputs} == {"a.md in observe", "b.md in observe"}
     (log,) = (execution / ".hankweave/sentinels/outputs/narrator").iterdir()
     assert log.name.startswith("narrator-observe-")
@@ -83,10 +83,14 @@ async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) ->
         if getattr(event.data, "transition_type", "") == "CodonTransitioned"
     ]
     assert any(b'"completing-sentinels"' in bytes(status) for status in statuses)
-    assert len(told(execution, SentinelLoaded)) == len(told(execution, SentinelUnloaded)) == 1
+    assert (
+        len(events_of(execution, SentinelLoaded))
+        == len(events_of(execution, SentinelUnloaded))
+        == 1
+    )
 
 
-async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
+async def test_a_sentinel_receives_the_end_of_its_codon(tmp_path: Path) -> None:
     """A sentinel's output about codon.completed follows that event, and counts in the record."""
     last = narrator(
         trigger={"type": "event", "on": ["codon.completed"]},
@@ -134,7 +138,7 @@ async def test_a_required_sentinel_that_cannot_load_fails_the_codon(
     assert record.failure_reason.type == "sentinel-load-failure"
     assert record.failure_reason.retriable is False
     assert record.failure_reason.sentinel_refs == ("narrator",)
-    assert "SENTINEL_LOAD_FAILURE" in {error.code for error in told(execution, ErrorEvent)}
+    assert "SENTINEL_LOAD_FAILURE" in {error.code for error in events_of(execution, ErrorEvent)}
     assert not (execution / "agentRoot" / "a.md").exists()
 
 
@@ -144,10 +148,10 @@ async def test_a_sentinel_with_a_broken_template_is_never_passed_over_in_silence
     """The codon runs without it, and an error event says why it was not loaded."""
     sound = narrator(id="sound")
     execution = await run(tmp_path, watched("observe", narrator(userPromptText=BROKEN), sound))
-    [error] = told(execution, ErrorEvent)
+    [error] = events_of(execution, ErrorEvent)
     assert (error.code, error.severity, error.fatal) == ("SENTINEL_LOAD_FAILURE", "warning", False)
     assert "not valid Eta" in error.message
-    assert {each.sentinel_id for each in told(execution, SentinelOutput)} == {"sound"}
+    assert {each.sentinel_id for each in events_of(execution, SentinelOutput)} == {"sound"}
 
 
 async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
         },
     )
     execution = await run(tmp_path, watched("observe", narrator(userPromptText=text), graded))
-    contents = {each.sentinel_id: each.content for each in told(execution, SentinelOutput)}
+    contents = {each.sentinel_id: each.content for each in events_of(execution, SentinelOutput)}
     assert contents == {"narrator": "{{x}} 3", "graded": {"path": 4}}
 
 
@@ -171,9 +175,9 @@ async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> 
     broken = narrator(userPromptText="FAIL: overloaded", trigger={"type": "event", "on": ["*"]})
     execution = await run(tmp_path, watched("observe", broken))
     assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)
-    errors: list[SentinelError] = told(execution, SentinelError)
+    errors: list[SentinelError] = events_of(execution, SentinelError)
     assert [each.error_type for each in errors].count("llm-call-failed") == 3
-    (gone,) = told(execution, SentinelUnloaded)
+    (gone,) = events_of(execution, SentinelUnloaded)
     assert gone.reason == "consecutive-failures"
 
 
@@ -188,7 +192,7 @@ async def test_a_real_sdk_is_asked_through_a_real_socket(tmp_path: Path) -> None
         execution = await run(tmp_path, watched("observe", structured), **endpoint.environment)
         assert len(endpoint.requests) == 2
 
-    (output,) = told(execution, SentinelOutput)
+    (output,) = events_of(execution, SentinelOutput)
     assert output.content == {"risk": "high"}
     (log,) = (execution / ".hankweave/sentinels/outputs/narrator").iterdir()
     assert json.loads(log.read_text()) == {"risk": "high"}
@@ -210,5 +214,5 @@ async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path, execution:
         await client.until(CodonCompletedEvent, timeout=LIMIT)
         await idle(client, "codon-completed")
 
-    errors: list[SentinelError] = told(execution, SentinelError)
+    errors: list[SentinelError] = events_of(execution, SentinelError)
     assert [error.error_type for error in errors] == ["triggers-dropped"]

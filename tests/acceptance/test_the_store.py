@@ -37,7 +37,7 @@ from support.git_facts import GitWitness
 from support.running_server import RunningServer, appears, journal, running_server, served
 from support.scripted_hank import write_hank
 from support.waiting import LIMIT
-from support.watching import after_plan, refused, told
+from support.watching import after_plan, events_of, refused
 
 
 async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
@@ -65,7 +65,7 @@ async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> 
         assert reasons[past.new_safety] == "undo"
         assert set(reasons.values()) <= {"completed", "thread", "undo", "ancestor"}
         assert report.bytes_after <= report.bytes_before == before.store_bytes
-        (event,) = told(past.server.execution, CheckpointPruned)
+        (event,) = events_of(past.server.execution, CheckpointPruned)
         assert set(event.checkpoints) == past.may_go
         assert not event.recovered
         assert not (past.server.execution / ".hankweave" / "prune.intent").exists()
@@ -149,7 +149,7 @@ async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
         await all_can_be_restored(past.client, await past.known())
 
 
-async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> None:
+async def test_a_gc_whose_client_left_is_still_published(tmp_path: Path) -> None:
     """When the connection is cut, the journal has the pruned checkpoints, and no intent is left."""
     async with dead_end(tmp_path, manual=60) as past:
         intent = past.server.execution / ".hankweave" / "prune.intent"
@@ -188,7 +188,7 @@ async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path, execut
         assert (reasons[pinned], reasons[past.manual[0]]) == ("pinned", "ancestor")
         await past.server.stop()
 
-    (event,) = told(execution, CheckpointPinned)
+    (event,) = events_of(execution, CheckpointPinned)
     assert (event.checkpoint_sha, event.pinned, event.name) == (pinned, True, "the good one")
     hank = tmp_path / "hank" / "hank.json"
     async with served(hank, execution, "--no-autostart") as (_, client):
@@ -199,7 +199,7 @@ async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path, execut
         assert {each.sha for each in report.pruned} == set(past.manual)
 
 
-async def test_pinning_twice_tells_once(tmp_path: Path) -> None:
+async def test_pinning_twice_publishes_one_event(tmp_path: Path) -> None:
     """The same pin again changes nothing; another name does."""
     async with dead_end(tmp_path) as past:
         for name in ("a", "a", "b"):
@@ -208,7 +208,7 @@ async def test_pinning_twice_tells_once(tmp_path: Path) -> None:
             )
 
         await past.client.send(CheckpointPin(checkpoint_sha=past.manual[1], pinned=False))
-        names = [event.name for event in told(past.server.execution, CheckpointPinned)]
+        names = [event.name for event in events_of(past.server.execution, CheckpointPinned)]
         assert names == ["a", "b"]
 
 
@@ -393,7 +393,9 @@ async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: 
     async with served(tmp_path / "hank" / "hank.json", execution, "--no-autostart") as (_, client):
         assert not intent.exists()
         known = await _known(client)
-        gone = {sha for event in told(execution, CheckpointPruned) for sha in event.checkpoints}
+        gone = {
+            sha for event in events_of(execution, CheckpointPruned) for sha in event.checkpoints
+        }
         assert past.standing <= known
         assert known | gone == past.standing | past.may_go
         assert not known & gone
@@ -423,21 +425,21 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
     assert not (execution / ".hankweave" / "prune.intent").exists()
 
 
-@pytest.mark.parametrize("told_before", [False, True])
-async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
-    tmp_path: Path, execution: Path, told_before: bool
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_a_pruning_without_an_event_is_journaled_at_the_next_start(
+    tmp_path: Path, execution: Path, is_reported: bool
 ) -> None:
     """A crash after the branches moved: the next start reports it once as `recovered`.
 
     The state is complete.
     """
     async with dead_end(tmp_path) as past:
-        if told_before:
+        if is_reported:
             await past.client.send(StoreGc(max_count=0))
 
         await past.server.stop()
 
-    if not told_before:
+    if not is_reported:
         git = GitWitness(execution)
         for ref in (ref for sha in past.may_go for ref in _refs_at(git, sha)):
             if ref.startswith("refs/heads/"):
@@ -454,7 +456,7 @@ async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
             await _started_again(tmp_path, server, past)
             await server.stop()
 
-    events = told(execution, CheckpointPruned, since)
-    assert [set(event.checkpoints) for event in events] == ([] if told_before else [past.may_go])
+    events = events_of(execution, CheckpointPruned, since)
+    assert [set(event.checkpoints) for event in events] == ([] if is_reported else [past.may_go])
     assert all(event.recovered for event in events)
-    assert told(execution, StateRecovered, since) == []
+    assert events_of(execution, StateRecovered, since) == []

@@ -40,7 +40,7 @@ from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, refused, started, taken, told
+from support.watching import after_plan, events_of, idle, refused, started, taken
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -98,7 +98,7 @@ async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again
         await client.send(CodonNext())
         await idle(client, "all-codons-completed")
 
-    assert [done.direction for done in told(execution, RollbackCompleted)] == [
+    assert [done.direction for done in events_of(execution, RollbackCompleted)] == [
         "back",
         "undo",
         "redo",
@@ -172,7 +172,7 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execut
         page = await client.send(ListCheckpoints(kinds=("completed",)))
         assert len(page.checkpoints) == 3
 
-    done = told(execution, CheckpointRollback)
+    done = events_of(execution, CheckpointRollback)
     assert [(each.direction, each.paths) for each in done] == [
         ("back", ("a.txt", "d")),
         ("undo", ("a.txt", "d")),
@@ -180,8 +180,8 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execut
     ]
     assert done[0].reason == "try"
     assert done[0].source is not None
-    assert told(execution, RollbackCompleted) == []
-    assert {"a.txt", "d/b.txt"} == set(told(execution, WorkspaceInvalidated)[0].paths)
+    assert events_of(execution, RollbackCompleted) == []
+    assert {"a.txt", "d/b.txt"} == set(events_of(execution, WorkspaceInvalidated)[0].paths)
     assert GitWitness(execution).run("merge-base", "--is-ancestor", head.strip(), "HEAD") == ""
     holds_together(execution)
 
@@ -210,7 +210,7 @@ async def edited(execution: Path, client: Client) -> None:
     (execution / "agentRoot" / "d" / "b.txt").write_text("a person's too")
 
 
-async def test_edits_by_people_are_told_from_the_agents(tmp_path, execution):
+async def test_edits_by_people_are_distinguished_from_the_agents(tmp_path, execution):
     """Preview and report name a person's edits as conflicts, saved or not, and no other file."""
     async with served(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await edited(execution, client)
@@ -364,7 +364,7 @@ def _examples() -> list[Any]:
 
 
 @pytest.mark.story("Paths can be restored while an agent is paused, and the agent is told.")
-async def test_a_frozen_agent_goes_on_and_is_told(tmp_path, execution):
+async def test_a_frozen_agent_goes_on_and_is_informed(tmp_path, execution):
     """A frozen agent's files are restored, no run ends, and its next step gets the notice."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
     work = codon(
@@ -396,7 +396,7 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path, execution):
         assert state(execution).runs[0].run_id == run
 
     assert tree(execution / "agentRoot") == {"a.txt": b"first", "b.txt": b"after"}
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert word.how == "live"
     assert "The second was wrong." in word.text
     assert state(execution).notice is None
@@ -430,7 +430,7 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
 
     saved = GitWitness(execution).run("show", f"{ended.error_checkpoint}:b.txt")
     assert saved == "whole"
-    assert [word.how for word in told(execution, RollbackTold)] == ["prompt"]
+    assert [word.how for word in events_of(execution, RollbackTold)] == ["prompt"]
     holds_together(execution)
 
 
@@ -487,7 +487,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
 
         assert (state(execution).runs, state(execution).undo) == (runs, ())
         assert GitWitness(execution).run("for-each-ref") == refs
-        done = told(execution, RollbackCompleted)
+        done = events_of(execution, RollbackCompleted)
         assert [each.from_run == each.to_run for each in done] == [True, True]
 
         await rolled_back(client, to_end_of("one"))
@@ -499,14 +499,14 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
     holds_together(execution)
 
 
-async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path, execution):
+async def test_an_agent_that_begins_after_a_rollback_is_informed(tmp_path, execution):
     """The agent's prompt names the target and the reason, once, and the journal has it."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one", reason="Start over."))
         await client.send(CodonNext())
         await idle(client)
 
-    (word,) = told(execution, RollbackTold)
+    (word,) = events_of(execution, RollbackTold)
     assert (word.how, word.codon_id, word.target) == ("prompt", "two", report.target)
     assert "Start over." in word.text
     holds_together(execution)
@@ -539,7 +539,7 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path, executi
         server.kill()
 
     async with running_server(hank, None, execution, "--no-autostart") as server:
-        (back,) = told(execution, RollbackCompleted)
+        (back,) = events_of(execution, RollbackCompleted)
         assert back.report.conflicts == ()
         async with server.client() as client:
             page = await client.send(ListCheckpoints(kinds=("safety",)))
@@ -584,14 +584,16 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path, e
     assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
 
 
-async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path, execution):
+async def test_events_of_a_rollback_have_source_and_target_for_their_causes(tmp_path, execution):
     """The events of a rollback have its source, its target and the command as causes."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         report = await rolled_back(client, to_end_of("one"))
 
     assert report.source is not None
     moments = {report.source.event_seq, report.target.event_seq}
-    told_of = [e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))]
-    assert len(told_of) > 3
-    assert all(moments <= set(event.causes) for event in told_of)
-    assert all(any(isinstance(cause, str) for cause in event.causes) for event in told_of)
+    rollback_events = [
+        e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))
+    ]
+    assert len(rollback_events) > 3
+    assert all(moments <= set(event.causes) for event in rollback_events)
+    assert all(any(isinstance(cause, str) for cause in event.causes) for event in rollback_events)

@@ -243,8 +243,8 @@ async def test_the_library_is_loaded_only_if_it_is_asked_for(
         assert await server.ended() == 0
 
     assert marker.exists() is is_loaded
-    said = [line for line in server.output if "OpenTelemetry" in line or "otel" in line]
-    assert said == (NOT_INSTALLED if is_loaded else [])
+    lines = [line for line in server.output if "OpenTelemetry" in line or "otel" in line]
+    assert lines == (NOT_INSTALLED if is_loaded else [])
     assert state(execution).runs[0].status == "completed"
     assert (execution / "agentRoot" / "context.txt").read_text() == ""
 

@@ -18,7 +18,7 @@ from support.typescript_execution import (
     Version,
     write_execution,
 )
-from support.watching import told
+from support.watching import events_of
 
 SEEN = [
     "info",
@@ -106,7 +106,7 @@ def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
     """`run` with its hank and data runs only the second codon, and reports neither as changed."""
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
-    assert told(execution.root, HankChanged) == []
+    assert events_of(execution.root, HankChanged) == []
     runs = state(execution.root).runs
     assert [[codon.codon_id for codon in run.codons] for run in runs] == [["two"], ["one"]]
     assert (execution.root / "agentRoot" / "b.txt").read_text() == "b"
@@ -123,11 +123,11 @@ def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
     after = set(files_of(execution).values())
     kept = {name for name in before if name.startswith((".hankweave/e", ".hankweave/state"))}
     assert {before[name] for name in kept} <= after
-    (recovered,) = told(execution.root, StateRecovered)
+    (recovered,) = events_of(execution.root, StateRecovered)
     assert recovered.errors == ()
     assert "state.hankweave-1.json" in recovered.kept
     hankweave("run", *words, code=0)
-    assert len(told(execution.root, StateRecovered)) == 1
+    assert len(events_of(execution.root, StateRecovered)) == 1
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.12"])
@@ -137,7 +137,7 @@ def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> 
     lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
-    assert told(execution.root, HankChanged) == []
+    assert events_of(execution.root, HankChanged) == []
 
 
 def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
@@ -163,7 +163,7 @@ def test_its_data_is_taken_over(tmp_path: Path, copy: bool) -> None:
     assert not list(execution.root.glob("read_only_data_source.replaced-*"))
 
 
-def test_a_hank_that_did_change_is_told(tmp_path: Path) -> None:
+def test_a_hank_that_did_change_is_reported(tmp_path: Path) -> None:
     """The hash that 0.12 recorded is of another file."""
     execution = write_execution(tmp_path)
     hank = json.loads(execution.hank.read_text())
@@ -171,7 +171,7 @@ def test_a_hank_that_did_change_is_told(tmp_path: Path) -> None:
     execution.hank.write_text(json.dumps(hank))
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
-    assert len(told(execution.root, HankChanged)) == 1
+    assert len(events_of(execution.root, HankChanged)) == 1
 
 
 def test_an_abbreviated_checkpoint_is_found(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_abbreviated_checkpoint_is_found(tmp_path: Path) -> None:
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
     assert state(execution.root).runs[1].codons[0].completion_checkpoint == execution.sha
-    (recovered,) = told(execution.root, StateRecovered)
+    (recovered,) = events_of(execution.root, StateRecovered)
     assert recovered.warnings == ()
 
 

@@ -32,18 +32,18 @@ class Talk:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     async def ask(self, command: str, **data: Any) -> Any:
         """Send a command and return its reply's data, or the reason for its refusal."""
-        frame = {"id": f"c-{len(self.heard)}", "type": command, "data": data}
+        frame = {"id": f"c-{len(self.received)}", "type": command, "data": data}
         validator(f"command.{command}").validate(frame)
         await self._socket.send(json.dumps(frame))
-        return (await self.hear_reply(command, frame["id"]))["data"]
+        return (await self.receive_reply(command, frame["id"]))["data"]
 
-    async def hear_reply(self, command: str, command_id: str) -> dict[str, Any]:
+    async def receive_reply(self, command: str, command_id: str) -> dict[str, Any]:
         while True:
-            frame = await self.hear()
+            frame = await self.receive()
             if frame.get("inReplyTo") != command_id:
                 continue
 
@@ -54,13 +54,13 @@ class Talk:
 
     async def until(self, event: str, **data: Any) -> None:
         while True:
-            frame = await self.hear()
+            frame = await self.receive()
             if frame["type"] == event and data.items() <= frame["data"].items():
                 return
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         frame: dict[str, Any] = json.loads(await self._socket.recv())
-        self.heard.append(frame)
+        self.received.append(frame)
         match frame["type"]:
             case "handshake.response":
                 validator("HandshakeResponse").validate(frame)
@@ -91,11 +91,11 @@ async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path, executi
                 talk = Talk(socket)
                 await handshake(talk, socket, address.token)
                 await talk.until("server.idle", reason="all-codons-completed")
-                await look(talk)
-                look_at_files(execution / ".hankweave")
+                await send_queries(talk)
+                validate_files(execution / ".hankweave")
                 await travel(talk)
 
-    types = {frame["type"] for frame in talk.heard}
+    types = {frame["type"] for frame in talk.received}
     assert {"server.ready", "state.snapshot", "state.transition", "history.batch"} <= types
     assert {"rollback.completed", "workspace.invalidated", "command.failed", "pong"} <= types
     for line in (execution / ".hankweave" / "events" / "events.jsonl").read_text().splitlines():
@@ -109,7 +109,7 @@ async def handshake(talk: Talk, socket: ClientConnection, token: str | None) -> 
     await socket.send(json.dumps(frame))
 
 
-async def look(talk: Talk) -> None:
+async def send_queries(talk: Talk) -> None:
     page = await talk.ask("checkpoint.list", limit=50)
     newest, oldest = page["checkpoints"][0]["sha"], page["checkpoints"][-1]["sha"]
     await talk.ask("checkpoint.diff", **{"from": oldest, "to": newest}, patch=True)
@@ -125,7 +125,7 @@ async def look(talk: Talk) -> None:
     assert (await talk.ask("checkpoint.readFile", checkpointSha=newest, path="none"))["code"]
 
 
-def look_at_files(folder: Path) -> None:
+def validate_files(folder: Path) -> None:
     for name in ("state.json", "execution-meta.json", "runtime.lock"):
         validator(FILES[name].__name__).validate(json.loads((folder / name).read_text()))
 

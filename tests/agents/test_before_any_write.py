@@ -13,7 +13,7 @@ from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.events import ToolResult
 from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Held, Runs, Says, Writes
 from support.real_agents import CODEX, GEMINI, REAL, Grounds, Kind
 from support.running_server import running_server, tree
@@ -82,7 +82,7 @@ async def saves_a_persons_edits(
     before = [record for record, files in found if files == {"a.txt": b"of a person again\n"}]
     assert [record.kind for record in before] == ["tool"]
     assert grounds.endpoint.script.is_done
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 @pytest.mark.parametrize("kind", [CODEX], ids=str)

@@ -18,7 +18,7 @@ from support.models.turns import Runs, Says, Writes
 from support.real_agents import GEMINI, Grounds, Kind
 from support.running_server import running_server
 from support.scripted_hank import write_hank
-from support.watching import told
+from support.watching import events_of
 
 DEADLINE = 240.0
 
@@ -83,4 +83,4 @@ async def test_a_real_agent_gets_nowhere_with_any_attack(
         return  # It does not report what its shell printed.
 
     refused = f"{attacked.home}/.ssh/authorized_keys"
-    assert refused in [each.path for each in told(grounds.execution, AgentConfined)]
+    assert refused in [each.path for each in events_of(grounds.execution, AgentConfined)]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from hankweave_protocol.state import FailedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Fails, Trouble
 from support.real_agents import KINDS, REAL, Environment, Grounds, Kind, processes_of
 from support.running_server import RunningServer, running_server, state
@@ -70,7 +70,7 @@ async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) 
     assert codon.failure_reason.retriable
     assert codon.failure_reason.type == "unknown"
     assert processes_of(grounds.execution) == []
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 def assert_has_only(kind: Kind, found: list[Environment], execution: Path) -> None:
@@ -105,7 +105,7 @@ async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: 
 
     assert (codon.failure_reason.type, codon.failure_reason.retriable) == ("timeout", True)
     assert processes_of(grounds.execution) == []
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 @pytest.mark.enclosed

@@ -14,7 +14,7 @@ from hankweave_protocol.events import ExplorationEnded
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.execution_thread import thread
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Says, Writes
 from support.real_agents import Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import running_server, state, tree
@@ -84,7 +84,7 @@ async def test_attempts_continue_copies_of_one_conversation(grounds: Grounds, ki
     assert ran == ["one", "two", "three"]
     assert processes_of(grounds.execution) == []
     assert_no_secrets(grounds)
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 def assert_each_saw_its_own(grounds: Grounds, since: int) -> None:

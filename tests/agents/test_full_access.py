@@ -10,13 +10,13 @@ from hankweave_protocol.events import (
     PermissionResolved,
     ToolResult,
 )
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Edits, Reads, Runs, Says, Writes
 from support.real_agents import CLAUDE, REAL, Grounds, Kind
 from support.running_server import running_server, tree
 from support.scripted_hank import write_hank
 from support.waiting import limited
-from support.watching import told
+from support.watching import events_of
 
 DEADLINE = 120.0
 SECRET_OF_DATA = "forty-two earthquakes"
@@ -50,17 +50,17 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
         with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
-    results = told(grounds.execution, ToolResult)
+    results = events_of(grounds.execution, ToolResult)
     assert [each.result for each in results if each.is_error] == []
     assert len(results) == 5
     files = tree(work_tree)
     assert files["copied.txt"] == f"{SECRET_OF_DATA}\n".encode()
     assert files["notes.txt"] == b"first\nedited\n"
     assert SECRET_OF_DATA in grounds.endpoint.turns[-1].shown
-    assert told(grounds.execution, PermissionRequested) == []
-    assert told(grounds.execution, PermissionResolved) == []
+    assert events_of(grounds.execution, PermissionRequested) == []
+    assert events_of(grounds.execution, PermissionResolved) == []
     assert grounds.endpoint.script.is_done
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 @pytest.mark.parametrize("kind", [CLAUDE], ids=str)
@@ -86,6 +86,6 @@ async def test_an_agent_that_was_refused_everything_leaves_a_warning(
         with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
-    (warning,) = told(grounds.execution, CodonWarning)
+    (warning,) = events_of(grounds.execution, CodonWarning)
     assert warning.tools == ("Bash", "Write")
     assert tree(grounds.work_tree) == {}

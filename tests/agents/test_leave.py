@@ -11,7 +11,7 @@ from support.models.turns import Says, Writes
 from support.real_agents import GEMINI, Grounds, Kind
 from support.running_server import running_server, tree
 from support.scripted_hank import write_hank
-from support.watching import told
+from support.watching import events_of
 
 
 @pytest.mark.parametrize("kind", [GEMINI], ids=str)
@@ -37,6 +37,6 @@ async def test_a_bold_persons_settings_do_not_answer_for_the_hank(
     ) as server:
         assert await server.ended() == 0
 
-    assert [each.decision for each in told(grounds.execution, PermissionResolved)] == ["deny"]
-    assert [each.tools for each in told(grounds.execution, CodonWarning)] == [("Edit",)]
+    assert [each.decision for each in events_of(grounds.execution, PermissionResolved)] == ["deny"]
+    assert [each.tools for each in events_of(grounds.execution, CodonWarning)] == [("Edit",)]
     assert tree(grounds.work_tree) == {}

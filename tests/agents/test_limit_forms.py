@@ -24,7 +24,7 @@ from support.models.turns import Refuses, Says, Writes
 from support.real_agents import KINDS, Grounds, Kind
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import write_hank
-from support.watching import told
+from support.watching import events_of
 
 DEADLINE = 300.0
 FAR = 30_000.0
@@ -209,10 +209,10 @@ async def test_a_refused_agent_waits_and_goes_on(grounds: Grounds, kind: Kind, f
     (one,) = run.codons
     assert isinstance(one, CompletedCodon)
     assert tree(grounds.work_tree) == {"a.txt": b"a\n", "b.txt": b"b\n"}
-    assert len(told(grounds.execution, CodonWaiting)) == 1
+    assert len(events_of(grounds.execution, CodonWaiting)) == 1
     (resumed,) = (e.data for e in journal(grounds.execution) if e.type == CodonResumed.TYPE)
     assert isinstance(resumed, CodonResumed)
     assert resumed.by == "command"
-    heard = grounds.endpoint.turns[-1].asked
-    assert heard is not None
-    assert "I write a.txt." in heard.shown  # The conversation is the same.
+    request = grounds.endpoint.turns[-1].asked
+    assert request is not None
+    assert "I write a.txt." in request.shown  # The conversation is the same.

@@ -14,12 +14,12 @@ import pytest
 from hankweave_protocol.events import CodonResumed, CodonWaiting
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Refuses, Says, Writes
 from support.real_agents import Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import write_hank
-from support.watching import told
+from support.watching import events_of
 
 DEADLINE = 240.0
 SECONDS = {"opencode": 110}
@@ -129,18 +129,18 @@ async def test_a_conversation_continues_after_its_limit(grounds: Grounds, kind: 
     (one,) = run.codons
     assert isinstance(one, CompletedCodon)
     assert tree(grounds.work_tree) == {"a.txt": b"a\n", "b.txt": b"b\n"}
-    waits = told(grounds.execution, CodonWaiting)
+    waits = events_of(grounds.execution, CodonWaiting)
     assert {each.reason for each in waits} == {reason}, waits
     last = from_text(waits[-1].until).timestamp()
     assert until - 1 <= last <= until + 62, (last - until, waits)
     resumed = [event for event in journal(grounds.execution) if event.type == CodonResumed.TYPE]
     assert 0 <= from_text(resumed[-1].timestamp).timestamp() - last < 5
-    heard = grounds.endpoint.turns[-1].asked
-    assert heard is not None
-    assert "I write a.txt." in heard.shown  # The conversation is the same.
+    request = grounds.endpoint.turns[-1].asked
+    assert request is not None
+    assert "I write a.txt." in request.shown  # The conversation is the same.
     assert_no_secrets(grounds)
     assert processes_of(grounds.execution) == []
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 def _forget_retries(grounds: Grounds) -> None:

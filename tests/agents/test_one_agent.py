@@ -19,13 +19,13 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import CompletedCodon
 from support.git_facts import GitWitness
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Held, Says, Turn, Writes
 from support.real_agents import REAL, Grounds, Kind, assert_no_secrets
 from support.running_server import running_server, state, tree
 from support.scripted_hank import write_hank
 from support.waiting import LIMIT
-from support.watching import idle, listed, told
+from support.watching import events_of, idle, listed
 
 
 def writing(grounds: Grounds, name: str, content: str, then: str) -> tuple[Turn, ...]:
@@ -63,18 +63,18 @@ async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: 
     assert {record.kind for record in taken} & {"tool", "turn"}
     completed = next(record for record in taken if record.kind == "completed")
     assert GitWitness(grounds.execution).run("show", f"{completed.sha}:a.txt") == "first\nsecond\n"
-    acts = told(grounds.execution, AssistantAction)
+    acts = events_of(grounds.execution, AssistantAction)
     spoken = "\n".join(act.content for act in acts if act.action == "message")
     assert "I write a.txt." in spoken
     assert "A is written." in spoken
     (called,) = [act for act in acts if act.action == "tool_use"]
-    (returned,) = told(grounds.execution, ToolResult)
+    (returned,) = events_of(grounds.execution, ToolResult)
     assert (returned.tool_use_id, returned.is_error) == (called.tool_use_id, False)
-    assert told(grounds.execution, TokenUsage)
+    assert events_of(grounds.execution, TokenUsage)
     assert {key for seen in grounds.endpoint.turns for key in seen.keys} == {kind.key}
     assert grounds.endpoint.script.is_done
     assert_no_secrets(grounds)
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 @pytest.mark.story("Files and conversation of an agent go back together.", cases=("stand-in",))
@@ -110,7 +110,7 @@ async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: K
     newest = state(grounds.execution).runs[0]
     assert [(codon.codon_id, type(codon)) for codon in newest.codons] == [("two", CompletedCodon)]
     assert_no_secrets(grounds)
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
@@ -147,7 +147,7 @@ async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kin
     assert [text.count("PROMPT-ONE") for text in shown] == [1, 1]
     assert ["I write A." in text for text in shown] == [True, True]
     assert [text for text in shown if "wrong" in text.lower() or "I think" in text] == []
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:

@@ -16,11 +16,11 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.state import CompletedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Edits, Reads, Runs, Says, Turn, Writes
 from support.real_agents import CLAUDE, Grounds, Kind, assert_no_secrets
 from support.running_server import EXAMPLE, running_server, state
-from support.watching import told
+from support.watching import events_of
 
 DEADLINE = 200.0
 CODONS = ("observe", "infer", "generate", "review#0", "review#1", "report")
@@ -84,12 +84,12 @@ async def test_claude_code_does_the_whole_example_without_a_permission_prompt(
     assert [(codon.codon_id, type(codon)) for codon in run.codons] == [
         (name, CompletedCodon) for name in CODONS
     ]
-    assert [each.result for each in told(grounds.execution, ToolResult) if each.is_error] == []
-    acts = [a.tool_name for a in told(grounds.execution, AssistantAction) if a.tool_name]
+    assert [each.result for each in events_of(grounds.execution, ToolResult) if each.is_error] == []
+    acts = [a.tool_name for a in events_of(grounds.execution, AssistantAction) if a.tool_name]
     assert {"Bash", "Read", "Write", "Edit"} == set(acts)
-    assert told(grounds.execution, PermissionRequested) == []
-    assert told(grounds.execution, PermissionResolved) == []
-    assert told(grounds.execution, CodonWarning) == []
+    assert events_of(grounds.execution, PermissionRequested) == []
+    assert events_of(grounds.execution, PermissionResolved) == []
+    assert events_of(grounds.execution, CodonWarning) == []
     tree = grounds.work_tree
     failures = [
         json.loads((tree / "reports" / f"review-{n}.json").read_text())["failures"] for n in (0, 1)
@@ -98,4 +98,4 @@ async def test_claude_code_does_the_whole_example_without_a_permission_prompt(
     assert first_line(tree / "reports" / "summary.md") == "# By Claude Code"
     assert "Geological Survey" in grounds.endpoint.turns[1].shown
     assert_no_secrets(grounds)
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []

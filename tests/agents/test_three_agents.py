@@ -8,7 +8,7 @@ from hankweave_protocol.commands import CodonNext, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import CodonCompletedEvent, RollbackCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.execution_thread import thread
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Says, Writes
 from support.real_agents import (
     CLAUDE,
@@ -23,7 +23,7 @@ from support.real_agents import (
 )
 from support.running_server import running_server, state, tree
 from support.scripted_hank import write_hank
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 TRIOS = [
     (STANDING_IN, STANDING_IN, STANDING_IN),
@@ -92,17 +92,17 @@ async def test_three_agents_work_go_back_and_come_to_the_end(
 
     assert tree(grounds.work_tree) == second | files("one-1")
     assert [done.codon.codon_id for done in thread(state(grounds.execution))] == [*CODONS]
-    ends = told(grounds.execution, CodonCompletedEvent)
+    ends = events_of(grounds.execution, CodonCompletedEvent)
     assert [(end.codon_id, end.success) for end in ends] == [
         *((name, True) for name in CODONS),
         ("two", True),
         ("three", True),
     ]
-    assert len(told(grounds.execution, RollbackCompleted)) == 3
+    assert len(events_of(grounds.execution, RollbackCompleted)) == 3
     assert_each_was_asked_for_itself(grounds, kinds)
     assert processes_of(grounds.execution) == []
     assert_no_secrets(grounds)
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 def assert_each_was_asked_for_itself(grounds: Grounds, kinds: tuple[Kind, ...]) -> None:

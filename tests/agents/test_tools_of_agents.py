@@ -15,7 +15,7 @@ from support.models.endpoint import Endpoint
 from support.models.turns import Calls, Says, Writes
 from support.running_server import journal, running_server, tree
 from support.scripted_hank import codon, write_hank
-from support.watching import told
+from support.watching import events_of
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_claude_code_uses_what_the_daemon_offers(
             *("replay_view", "rollback_paths"),
         )
     }
-    results = told(execution, ToolResult)
+    results = events_of(execution, ToolResult)
     assert [result.is_error for result in results] == [False] * 4, results
     assert '"removed":{"paths":["bad.txt"]' in results[2].result
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.models.turns import Fails, Says, Trouble
 from support.real_agents import OVER_TIME, End, Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import running_server, state
@@ -39,7 +39,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
     ends = {t: kind.ends.get(t, end) for t, end in ENDS.items() if t not in kind.spared}
     codons = []
     for trouble in ends:
-        grounds.endpoint.script.on(_words_of(trouble), Fails(trouble))
+        grounds.endpoint.script.on(_marker_of(trouble), Fails(trouble))
         codons.append(_codon(grounds, kind, trouble))
 
     hank = write_hank(grounds.folder / "hank", *codons)
@@ -55,7 +55,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
     }, [getattr(codon, "failure_reason", None) for codon in run.codons]
     assert_no_secrets(grounds)
     assert processes_of(grounds.execution) == []
-    assert violations(grounds.execution, Told()) == []
+    assert violations(grounds.execution, Acknowledged()) == []
 
 
 async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, kind: Kind) -> None:
@@ -77,13 +77,13 @@ async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, 
 def _codon(grounds: Grounds, kind: Kind, trouble: Trouble) -> dict[str, Any]:
     quiet = {"shimIdleTimeout": kind.quiet} if trouble is Trouble.SILENCE else {}
     seconds = 12 if kind.ends.get(trouble) == OVER_TIME else 30
-    prompt = f"Please meet {_words_of(trouble)}."
+    prompt = f"Please meet {_marker_of(trouble)}."
     return grounds.codon(
         trouble.value, kind, prompt, onFailure="ignore", timeoutSeconds=seconds, **quiet
     )
 
 
-def _words_of(trouble: Trouble) -> str:
+def _marker_of(trouble: Trouble) -> str:
     return f"TROUBLE-{trouble.value.upper()}-AHEAD"
 
 

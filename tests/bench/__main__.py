@@ -111,11 +111,11 @@ def main(arguments: list[str]) -> int:
         return USAGE
 
     if (options.markdown or options.into) and not names:
-        return _tell_last_run(options.into)
+        return _print_last_run(options.into)
 
-    looks = (options.sizes, options.rounds, options.codons)
-    is_quick_look = any(look is not None for look in looks)
-    run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick_look)
+    limits = (options.sizes, options.rounds, options.codons)
+    is_quick = any(limit is not None for limit in limits)
+    run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick)
     anyio.run(run.measure, names or [name for name in BENCHES if name not in LONG])
     rows = [figure.as_json() for figure in run.figures]
     if options.markdown:
@@ -124,10 +124,10 @@ def main(arguments: list[str]) -> int:
     if options.into is not None:
         page.put_into(options.into, rows)
 
-    return run.tell()
+    return run.print_results()
 
 
-def _tell_last_run(into: Path | None) -> int:
+def _print_last_run(into: Path | None) -> int:
     """Print the tables of the last complete run, or write them into a page."""
     try:
         rows = page.rows_of(CHECKOUT / RESULTS)
@@ -168,7 +168,7 @@ class _Run:
 
         self._is_cut_off = scope.cancelled_caught
 
-    def tell(self) -> int:
+    def print_results(self) -> int:
         """Print the table and the notes to it; return the exit code."""
         print_table(self.figures)
         missed = sum(not figure.is_met for figure in self.figures)

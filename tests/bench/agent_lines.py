@@ -42,7 +42,7 @@ GROWTH_TARGET = AtMost(48)
 SAVES_TARGET = AtMost(8)
 """A second: one each 200 ms, and those of the codon's own transitions."""
 
-LOOK_AGAIN = 0.01
+POLL_SECONDS = 0.01
 TAIL = 2_000
 """Bytes at the journal's end that are read to see whether the plan has ended."""
 WARM = 0.1
@@ -124,7 +124,7 @@ async def serving(
             await appears(server.journal)
             with anyio.fail_after(DEADLINE):
                 while b"server.idle" not in server.journal.read_bytes():  # noqa: ASYNC110
-                    await anyio.sleep(LOOK_AGAIN)
+                    await anyio.sleep(POLL_SECONDS)
 
             yield server
         finally:
@@ -153,7 +153,7 @@ class _Watch:
                 last, before = state.stat().st_ino, last
                 self.saves += last != before
 
-            await anyio.sleep(LOOK_AGAIN)
+            await anyio.sleep(POLL_SECONDS)
 
 
 def _on_the_wire(journal: Path, since: int) -> int:
@@ -184,9 +184,9 @@ def _messages(count: int) -> Iterator[dict[str, Any]]:
     for number in range(max(1, count // 3)):
         name = "Read" if number % CHANGES_FILES else "Bash"
         called = {"type": "tool_use", "id": f"t{number}", "name": name, "input": {"path": "a.md"}}
-        said = {"type": "text", "text": WORDS * 3}
+        block = {"type": "text", "text": WORDS * 3}
         back = {"type": "tool_result", "tool_use_id": f"t{number}", "content": WORDS * 5}
-        yield _assistant(number, said)
+        yield _assistant(number, block)
         yield _assistant(number, called)
         yield {"type": "user", "message": {"content": [back]}}
 

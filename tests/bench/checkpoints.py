@@ -162,7 +162,7 @@ class _Trial:
         began = perf_counter()
         found = await medians(variants, rounds, fewer)
         each = ", ".join(f"{who} {value:.3g}" for who, value in found.items())
-        _say(f"{self._label}: {name}: {each} ms; it took {perf_counter() - began:.0f} s")
+        _print(f"{self._label}: {name}: {each} ms; it took {perf_counter() - began:.0f} s")
         if self._scale.profiles is not None:
             with self._watch.profiling(self._scale.profiles, f"{name}, {self._label}"):
                 await variants["ours"]()
@@ -228,19 +228,19 @@ class _Trial:
         return measured
 
     async def _walk(self) -> float:
-        return await self._timed(lambda: _look_at_all(self._stores["ours"].tree))
+        return await self._timed(lambda: _read_all(self._stores["ours"].tree))
 
     async def _timed(self, act: Callable[[], object]) -> float:
         await anyio.sleep(SETTLED)
         return self._watch.time(act)
 
 
-def _say(what: str) -> None:
+def _print(what: str) -> None:
     """Print a row as it is measured, because the table appears after many minutes."""
     print(f"{BENCH}: {what}", file=sys.stderr, flush=True)
 
 
-def _look_at_all(tree: Path) -> None:
+def _read_all(tree: Path) -> None:
     for folder, _, names in os.walk(tree):
         for name in names:
             os.lstat(f"{folder}/{name}")

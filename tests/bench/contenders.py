@@ -173,7 +173,9 @@ class _Served(Contender):
             busy = (sum(process.cpu_times()[:2]) - before) / REST
 
     def counts(self) -> tuple[int, int]:
-        return (0, 0) if self._counter is None else (self._counter.count(), self._counter.looks())
+        return (
+            (0, 0) if self._counter is None else (self._counter.count(), self._counter.stat_calls())
+        )
 
 
 def _is_call(event: Mapping[str, Any]) -> bool:

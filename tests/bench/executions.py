@@ -57,8 +57,8 @@ async def with_a_past(folder: Path, messages: int) -> Prepared:
 
 def _write_hank(folder: Path, messages: int) -> Path:
     folder.mkdir()
-    said = {"say": WORDS * 9}  # About 850 bytes with its envelope.
-    _write(folder / SCRIPT, {"steps": [said] * messages})
+    step = {"say": WORDS * 9}  # About 850 bytes with its envelope.
+    _write(folder / SCRIPT, {"steps": [step] * messages})
     codon = {
         "type": "codon",
         "id": "talk",

@@ -35,13 +35,13 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
     loose = past.grow()
     figures = [
         _figure("one-file checkpoint on disk", loose, "KB", COST_TARGET),
-        *past.looks(""),
+        *past.reads(""),
     ]
     took = past.pack()
     figures += [
         _figure(f"packing of {scale.history:,} checkpoints", took, "ms", None),
         _figure("one-file checkpoint on disk, packed", past.cost(), "KB", AtMost(PACKED * loose)),
-        *past.looks(", packed"),
+        *past.reads(", packed"),
     ]
     store.close()
     return figures
@@ -73,7 +73,7 @@ class _Past:
         housekeeping = self._store.engine.housekeeping
         return self._timed("packing", lambda: housekeeping.consolidate(Pace(lambda: False)))
 
-    def looks(self, how: str) -> list[Figure]:
+    def reads(self, how: str) -> list[Figure]:
         listed = f"{self._scale.history:,} checkpoints read from git alone{how}"
         read = f"one file of an old checkpoint{how}"
         return [
@@ -82,11 +82,11 @@ class _Past:
         ]
 
     def _listing(self, name: str) -> float:
-        def look() -> None:
+        def read() -> None:
             listed = {facts.sha for facts in self._store.engine.commits()}
             assert listed >= self._files.keys()
 
-        return median(self._cold(name, look) for _ in range(self._scale.rounds))
+        return median(self._cold(name, read) for _ in range(self._scale.rounds))
 
     def _reading(self, name: str) -> float:
         """Read files of checkpoints all over the history; no two of the same one."""

@@ -138,13 +138,13 @@ def _tails(lines: list[bytes], events: int, made: Sequence[str]) -> Iterator[byt
     first = next(at for at, line in enumerate(lines) if b'"type":"assistant.action"' in line)
     checkpoint = next(line for line in tails if b'"kind":"completed"' in line)
     original = checkpoint.split(b'"sha":"', 1)[1][:40]
-    said = tails[first : first + 3]
-    repeated = max(0, events - len(made) - len(tails)) // len(said)
+    texts = tails[first : first + 3]
+    repeated = max(0, events - len(made) - len(tails)) // len(texts)
     each = max(1, repeated // max(1, len(made)))
     left = iter(made)
     yield from tails[: first + 3]
     for number in range(repeated):
-        yield from said
+        yield from texts
         if number % each == 0 and (sha := next(left, None)) is not None:
             yield checkpoint.replace(original, sha.encode()).replace(b'"completed"', b'"tool"')
 

@@ -18,7 +18,7 @@ from bench.scale import Scale
 TARGET = AtMost(80)
 MEGABYTE = 1_000_000
 
-LOOK_AGAIN = 0.1
+POLL_SECONDS = 0.1
 """Seconds; a process that uses no processor time in that span has settled."""
 
 
@@ -66,7 +66,7 @@ async def _settled(pid: int) -> float:
     before = None
     while before != (now := process.cpu_times()):
         before = now
-        await anyio.sleep(LOOK_AGAIN)
+        await anyio.sleep(POLL_SECONDS)
 
     resident = process.memory_info().rss
     for child in process.children(recursive=True):

@@ -144,7 +144,7 @@ class _Samples:
     """Milliseconds that a flush of the disk took before."""
     taken: list[float] = field(default_factory=list)
     flushes: list[int] = field(default_factory=list)
-    looks: list[int] = field(default_factory=list)
+    stats: list[int] = field(default_factory=list)
 
     @property
     def p95(self) -> float:
@@ -156,7 +156,7 @@ class _Samples:
             "rounds": len(self.taken),
             "flush": self.flush,
             "flushes": median(self.flushes or [0]),
-            "lstats": median(self.looks or [0]),
+            "lstats": median(self.stats or [0]),
         }
 
 
@@ -295,7 +295,7 @@ class _Trial:
             for each in names[first:] + names[:first]:
                 await self._turn(self._all[each], prepare, pace, samples[each], rounds)
 
-        return self._told(name, pace, samples)
+        return self._figures(name, pace, samples)
 
     async def _turn(
         self, who: Contender, prepare: Prepared, pace: Pace, samples: _Samples, rounds: int
@@ -306,12 +306,12 @@ class _Trial:
 
         for _ in range(min(pace.in_a_row, rounds - len(samples.taken))):
             act = await prepare(who, pace.pause)
-            (flushes, looks), began = who.counts(), perf_counter()
+            (flushes, stats), began = who.counts(), perf_counter()
             await act()
             samples.taken.append((perf_counter() - began) * 1000)
             after = who.counts()
             samples.flushes.append(after[0] - flushes)
-            samples.looks.append(after[1] - looks)
+            samples.stats.append(after[1] - stats)
 
         await who.rest()
 
@@ -324,9 +324,9 @@ class _Trial:
             while len(samples[name].taken) < self._rounds(1):
                 await self._turn(who, _checkpoint(1), BUSY, samples[name], self._rounds(1))
 
-        return self._told(AGENT, BUSY, samples)
+        return self._figures(AGENT, BUSY, samples)
 
-    def _told(self, row: str, pace: Pace, samples: Mapping[str, _Samples]) -> list[Figure]:
+    def _figures(self, row: str, pace: Pace, samples: Mapping[str, _Samples]) -> list[Figure]:
         """Return a figure of ours beside each other contender."""
         ours, git = samples[OURS], samples[GIT]
         value, best = median(ours.taken), median(git.taken)

@@ -80,8 +80,8 @@ def _table(rows: Sequence[Row]) -> str:
     lines = ["| what | measured | beside | target |", "|---|---:|---|---|"]
     for row in rows:
         beside, target = row["reference"], row["target"]
-        told = "" if beside is None else f"{row['ratio']:.2g} x {beside['name']}"
+        compared = "" if beside is None else f"{row['ratio']:.2g} x {beside['name']}"
         measured = f"{number(row['value'])} {row['unit']}"
-        lines.append(f"| {row['name']} | {measured} | {told} | {target or ''} |")
+        lines.append(f"| {row['name']} | {measured} | {compared} | {target or ''} |")
 
     return "\n".join(lines) + "\n"

@@ -118,8 +118,8 @@ class _Step:
             await self._post(moved(self._run_id, before, after))
 
         for number in range(rounds):
-            said = self._work(number, size) if size else self._talk(number, messages)
-            await self._post(*said, *self._writes(number))
+            entries = self._work(number, size) if size else self._talk(number, messages)
+            await self._post(*entries, *self._writes(number))
             await self._take("tool", running)
 
         record = await self._take("completed", running)
@@ -138,7 +138,7 @@ class _Step:
 
     def _talk(self, number: int, messages: int) -> Iterator[Transition | EventData]:
         for part in range(messages):
-            yield from self._says(f"Sentence {number}.{part} of a long past. {SENTENCE}")
+            yield from self._message(f"Sentence {number}.{part} of a long past. {SENTENCE}")
 
     def _work(self, number: int, size: int) -> Iterator[Transition | EventData]:
         """Report, run commands and edit files, in turn, up to a size."""
@@ -153,7 +153,7 @@ class _Step:
                 "old_string": BEFORE,
                 "new_string": AFTER,
             }
-            yield from self._says(report)
+            yield from self._message(report)
             yield from self._calls_tool("Bash", command, OUTPUT)
             yield from self._calls_tool("Edit", edit, "The file was updated.")
             size -= len(report) + len(OUTPUT) + len(BEFORE) + len(AFTER)
@@ -172,7 +172,7 @@ class _Step:
             source=FileSource(kind="tool_use", tool_use_id=f"{self._codon_id}-{self._calls}"),
         )
 
-    def _says(self, content: str) -> Iterator[Transition | EventData]:
+    def _message(self, content: str) -> Iterator[Transition | EventData]:
         yield self._acts("message", content)
         yield CostsIncremented(
             run_id=self._run_id, codon_id=self._codon_id, cost=COST, tokens=TOKENS, messages=1

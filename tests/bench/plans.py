@@ -96,7 +96,7 @@ class _Plan:
         """Return seconds from exec until the server serves and a codon's agent has printed."""
         began = perf_counter()
         async with running_server(self.hank, None, self.root) as server:
-            await _says(server, '"codon.started"')
+            await _wait_for_output(server, '"codon.started"')
             seconds = perf_counter() - began
             await server.stop()
 
@@ -225,7 +225,7 @@ def _steps(root: Path) -> list[int]:
     return [milliseconds_between(one, other) for one, other in pairwise(starts)]
 
 
-async def _says(server: RunningServer, word: str) -> None:
+async def _wait_for_output(server: RunningServer, text: str) -> None:
     with anyio.fail_after(60):
-        while not any(word in line for line in server.output):  # noqa: ASYNC110
+        while not any(text in line for line in server.output):  # noqa: ASYNC110
             await anyio.sleep(0.002)

@@ -108,18 +108,18 @@ async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
         tree = make_tree(folder / "tree", scale.many_files)
         (tree / "agentRoot").rename(execution / "agentRoot" / "files")
         made = await client.send(CheckpointCreate())
-        look = ReplayView(checkpoint_sha=made.sha)
-        first = await _looked(client, look)
-        again = await medians({"again": lambda: _looked(client, look)}, 4 * scale.rounds)
+        command = ReplayView(checkpoint_sha=made.sha)
+        first = await _elapsed(client, command)
+        again = await medians({"again": lambda: _elapsed(client, command)}, 4 * scale.rounds)
         await server.stop()
 
     name = f"a moment of {scale.many_files:,} files, again"
     return Figure(BENCH, name, again["again"], "ms", "the first time", first)
 
 
-async def _looked(client: Client, look: ReplayView) -> float:
+async def _elapsed(client: Client, command: ReplayView) -> float:
     began = perf_counter()
-    await client.send(look)
+    await client.send(command)
     return (perf_counter() - began) * 1000
 
 
@@ -128,9 +128,9 @@ async def _of_a_repository(folder: Path, scale: Scale) -> Figure:
     tree = make_tree(folder, scale.many_files) / "agentRoot"
     settings = {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
 
-    def git(*words: str) -> None:
+    def git(*arguments: str) -> None:
         person = ["-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0"]
-        subprocess.run(["git", *person, *words], cwd=tree, env=settings, check=True)
+        subprocess.run(["git", *person, *arguments], cwd=tree, env=settings, check=True)
 
     def commit() -> None:
         git("add", "-A")

@@ -37,7 +37,7 @@ CALM = 1.0
 BETWEEN_PINGS = 0.006
 """Seconds; a client may send 200 messages a second."""
 
-LOOK_AGAIN = 0.02
+POLL_SECONDS = 0.02
 BEAT_DEADLINE = 60.0
 
 NEARLY_A_BEAT = 28.0
@@ -121,7 +121,7 @@ class _Server:
         before = self._stamp()
         with anyio.fail_after(BEAT_DEADLINE):
             while (now := self._stamp()) == before:  # noqa: ASYNC110 - a file tells nobody.
-                await anyio.sleep(LOOK_AGAIN)
+                await anyio.sleep(POLL_SECONDS)
 
         return now
 

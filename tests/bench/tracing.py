@@ -12,7 +12,7 @@ from time import perf_counter
 
 import anyio
 
-from bench.agent_lines import LOOK_AGAIN, NOTHING, prints, serving, write_lines
+from bench.agent_lines import NOTHING, POLL_SECONDS, prints, serving, write_lines
 from bench.figures import AtLeast, Figure
 from bench.scale import Scale
 from hankweave_protocol.commands import CodonNext
@@ -65,6 +65,6 @@ async def _round(hank: Path, execution: Path, env: Mapping[str, str]) -> tuple[f
         await client.send(CodonNext())
         with anyio.fail_after(DEADLINE):
             while not server.is_idle():  # noqa: ASYNC110
-                await anyio.sleep(LOOK_AGAIN)
+                await anyio.sleep(POLL_SECONDS)
 
         return perf_counter() - began, server.processor_seconds() - busy

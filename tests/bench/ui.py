@@ -68,7 +68,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
         prepared = await with_a_past(
             Path(quick), scale.page_checkpoints, scale.page_events, scale.page_transcript
         )
-        found = await _look(prepared, scale.rounds)
+        found = await _measure(prepared, scale.rounds)
 
     past = f"{scale.page_checkpoints:,} checkpoints, {scale.page_events:,} events"
     return [
@@ -87,7 +87,7 @@ def _missing() -> str | None:
     return None if Path(CHROMIUM).exists() else f"Chromium at {CHROMIUM}"
 
 
-async def _look(prepared: Prepared, rounds: int) -> dict[str, float]:
+async def _measure(prepared: Prepared, rounds: int) -> dict[str, float]:
     async with prepared.serve() as server:
         meta = prepared.root / ".hankweave"
         token = (meta / "server.token").read_text().strip()

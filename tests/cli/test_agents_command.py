@@ -132,7 +132,7 @@ def test_an_acp_agent_of_ones_own_is_listed_by_its_command(agents, programs) -> 
         assert agents("--acp", wrong).returncode == 2
 
 
-def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) -> None:
+def test_a_program_that_prints_no_version_is_listed_with_the_reason(agents, programs) -> None:
     """Programs that fail, print something else, or cannot run are listed with the reason."""
     install(programs, "claude", "#!/bin/sh\nexit 4\n")
     install(programs, "codex", "#!/bin/sh\necho nothing\n")

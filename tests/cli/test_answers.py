@@ -105,7 +105,7 @@ def test_blame_shows_each_line_beside_its_author(execution: Path) -> None:
     assert "a person" in lines[-1]
 
 
-def test_why_tells_the_story_of_a_line(execution: Path) -> None:
+def test_why_shows_the_history_of_a_line(execution: Path) -> None:
     """It has the prompt, the call, its change, what came later, and the way to the transcript."""
     story = printed("why", "src/b.py:3", "-e", execution)
     assert (story["text"], story["author"]["call"]) == ("three", "Write src/a.py")

@@ -172,7 +172,7 @@ async def test_a_refusal_is_shown_with_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["token", "option"])
 @pytest.mark.story("With the viewer token, `attach` is read-only.", cases=("token",))
-async def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, by: str) -> None:
+async def test_with_the_viewer_token_attach_is_read_only(tmp_path: Path, by: str) -> None:
     """The server grants the token's role; the view says so, and no key sends a command."""
     one = codon("one", waits_for(tmp_path / "never"))
     with serving(tmp_path, one) as (_, execution):
@@ -375,7 +375,7 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
     assert b"\x1b" not in b"".join(lines) + rest
 
 
-def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
+def test_where_no_server_runs_that_is_reported(tmp_path: Path) -> None:
     """The exit code is 69, with one sentence and a hint that starts a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
@@ -383,14 +383,14 @@ def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
     assert f"hint: Start a server with `hankweave run -e {execution}`" in done.stderr
 
 
-def test_where_no_execution_is_that_is_said(tmp_path: Path) -> None:
+def test_where_no_execution_is_that_is_reported(tmp_path: Path) -> None:
     """The exit code is 66, with one sentence and a hint that lists the existing executions."""
     done = hankweave("attach", "-e", str(tmp_path / "nowhere"), code=66)
     assert "nowhere" in done.stderr
     assert "`hankweave ls`" in done.stderr
 
 
-def test_the_test_terminal_tells_settings_apart() -> None:
+def test_the_test_terminal_distinguishes_settings() -> None:
     """The values that the checks above compare differ between terminals."""
     master, slave = os.openpty()
     before = termios.tcgetattr(slave)

@@ -32,10 +32,10 @@ from support.attached import (
     a_scene,
     attached_to,
     call,
+    message,
     press,
     result,
     text_of,
-    words,
 )
 from support.histories import failed
 
@@ -56,7 +56,7 @@ class Task(NamedTuple):
     """What the only request has to be."""
     codons: tuple[CodonExecution, ...] = ()
     asked: PermissionRequested | None = None
-    told: tuple[tuple[float, EventData], ...] = ()
+    events: tuple[tuple[float, EventData], ...] = ()
     changes: dict[str, Any] = {}  # noqa: RUF012
 
 
@@ -68,11 +68,11 @@ def allows(sent: CommandData) -> bool:
     return isinstance(sent, PermissionAnswer) and sent.decision == "allow"
 
 
-LONG = tuple((80.0, words(f"Sentence {number}.")) for number in range(40))
+LONG = tuple((80.0, message(f"Sentence {number}.")) for number in range(40))
 CALLED = (
     (81.0, call(7, "Bash", command="make all\nmake check")),
     (80.5, result(7, "one\ntwo\nthree\nfour\nfive")),
-    (80.0, words("Done.")),
+    (80.0, message("Done.")),
 )
 
 TASKS = (
@@ -114,7 +114,7 @@ TASKS = (
         ["hankweave events --limit 20", "hankweave events --limit 20 --json | less", "q"],
         ["tab", "up", "enter"],
         ["command: make all", "make check", "one", "five"],
-        told=CALLED,
+        events=CALLED,
     ),
     Task(
         "Compare two checkpoints",
@@ -127,7 +127,7 @@ TASKS = (
         ["hankweave events --text needle"],
         ["slash", *"needle", "enter"],
         ["The needle."],
-        told=((85.0, words("The needle.")), *LONG),
+        events=((85.0, message("The needle.")), *LONG),
     ),
     Task(
         "Stop the step",
@@ -166,8 +166,8 @@ def typed(task: Task) -> int:
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.what)
 async def test_a_task_is_done_with_the_keys_of_the_table(task: Task) -> None:
     """After these keys the answer is on the screen, or the request is sent."""
-    told = {"told": task.told} if task.told else {}
-    client = a_scene(*task.codons, asked=task.asked, **told, **task.changes)
+    events = {"events": task.events} if task.events else {}
+    client = a_scene(*task.codons, asked=task.asked, **events, **task.changes)
     async with attached_to(client) as pilot:
         await press(pilot, *task.keys)
         assert_done(task, client, pilot)

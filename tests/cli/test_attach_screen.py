@@ -41,12 +41,12 @@ from support.attached import (
     at_rest,
     attached_to,
     call,
+    message,
     pending,
     press,
     result,
     text_of,
     until,
-    words,
 )
 from support.histories import failed, running, sha
 from support.timelines import continued
@@ -139,12 +139,12 @@ async def test_what_happens_is_shown_at_the_end_until_the_reader_goes_back() -> 
     """New words appear; after a step up the view stays where it is; `l` follows again."""
     client = a_scene()
     async with attached_to(client) as pilot:
-        client.publish(words("Now I **know**."))
+        client.publish(message("Now I **know**."))
         await until(pilot, lambda text: "Now I know." in text)
         await press(pilot, "tab", "home")
         before = text_of(pilot)
         for number in range(40):
-            client.publish(words(f"Line {number}."))
+            client.publish(message(f"Line {number}."))
 
         await at_rest(pilot)
         assert text_of(pilot).splitlines()[2:6] == before.splitlines()[2:6]
@@ -154,8 +154,8 @@ async def test_what_happens_is_shown_at_the_end_until_the_reader_goes_back() -> 
 
 async def test_a_transcript_is_read_back_to_its_beginning() -> None:
     """Older events are read page by page, and only when the reader comes there."""
-    told = tuple((80.0, words(f"Sentence {number}.")) for number in range(2 * PAGE + 50))
-    async with attached_to(a_scene(told=told)) as pilot:
+    events = tuple((80.0, message(f"Sentence {number}.")) for number in range(2 * PAGE + 50))
+    async with attached_to(a_scene(events=events)) as pilot:
         assert f"Sentence {2 * PAGE + 49}." in text_of(pilot)
         await press(pilot, "tab", "home", "home", "home")
         await press(pilot, "home")
@@ -177,11 +177,11 @@ async def test_a_view_that_follows_shows_its_end_at_once() -> None:
 
 async def test_a_text_is_found_wherever_it_stands_in_the_step() -> None:
     """The newest place comes first, also far back; Enter goes to the one above, Esc ends it."""
-    told = tuple(
-        (80.0, words(f"The needle {number}." if number in (3, 90) else f"Hay {number}."))
+    events = tuple(
+        (80.0, message(f"The needle {number}." if number in (3, 90) else f"Hay {number}."))
         for number in range(PAGE + 50)
     )
-    async with attached_to(a_scene(told=told)) as pilot:
+    async with attached_to(a_scene(events=events)) as pilot:
         await press(pilot, "slash", *"NEEDLE", "enter")
         assert "The needle 90." in text_of(pilot)
         assert "2 of 2" in text_of(pilot)
@@ -194,8 +194,8 @@ async def test_a_text_is_found_wherever_it_stands_in_the_step() -> None:
 async def test_a_call_opens_into_all_of_it() -> None:
     """Enter shows all that was given, and Enter again the whole result."""
     long = result(7, "begin …", truncated=True, original_length=5000)
-    told = ((80.0, call(7, "Bash", command="one\ntwo\nthree")), (79.0, long))
-    async with attached_to(a_scene(told=told)) as pilot:
+    events = ((80.0, call(7, "Bash", command="one\ntwo\nthree")), (79.0, long))
+    async with attached_to(a_scene(events=events)) as pilot:
         assert "three" not in text_of(pilot)
         await press(pilot, "tab", "enter")
         await until(pilot, lambda text: "the whole result" in text)
@@ -337,7 +337,7 @@ async def test_a_viewers_keys_change_nothing(key: str) -> None:
         assert READ_ONLY in text_of(pilot) or key in "ad"
 
 
-async def test_a_lost_connection_is_said_until_it_is_back() -> None:
+async def test_a_lost_connection_is_shown_until_it_is_back() -> None:
     client = a_scene()
     async with attached_to(client) as pilot:
         client.is_up = False
@@ -363,11 +363,11 @@ async def test_the_mouse_selects_steps_and_presses_keys() -> None:
         assert "╭" in text_of(pilot)
 
 
-@pytest.mark.parametrize(("says", "theme"), [("0;15", "light"), ("15;0", "dark"), ("", "dark")])
+@pytest.mark.parametrize(("value", "theme"), [("0;15", "light"), ("15;0", "dark"), ("", "dark")])
 async def test_colours_follow_the_terminal_and_can_be_changed(
-    monkeypatch: pytest.MonkeyPatch, says: str, theme: str
+    monkeypatch: pytest.MonkeyPatch, value: str, theme: str
 ) -> None:
-    monkeypatch.setenv("COLORFGBG", says)
+    monkeypatch.setenv("COLORFGBG", value)
     async with attached_to(a_scene()) as pilot:
         assert pilot.app.theme == f"textual-{theme}"
         await press(pilot, "t")

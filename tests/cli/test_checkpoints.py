@@ -41,20 +41,20 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
         with_it = [await anyio.to_thread.run_sync(asked, *q) for q in (*questions, run)]
 
     without = [asked(*question) for question in (*questions, run)]
-    for (words, told), (words_then, told_then) in zip(with_it, without, strict=True):
-        assert words_then.returncode == told_then.returncode == 0
-        assert words_then.stdout == words.stdout
+    for (text, data), (text_then, data_then) in zip(with_it, without, strict=True):
+        assert text_then.returncode == data_then.returncode == 0
+        assert text_then.stdout == text.stdout
         page, page_then = (
-            msgspec.json.decode(each.stdout, type=CheckpointPage) for each in (told, told_then)
+            msgspec.json.decode(each.stdout, type=CheckpointPage) for each in (data, data_then)
         )
         assert page_then.checkpoints == page.checkpoints
 
-    counts = [len(words.stdout.splitlines()) for words, _ in without]
+    counts = [len(text.stdout.splitlines()) for text, _ in without]
     assert counts == [5, 4, 2, 0, 5]
     assert "the good one  [pinned]" in without[0][0].stdout
 
 
-def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
+def test_an_unknown_run_or_kind_is_reported(tmp_path: Path) -> None:
     """Without a server, too, the output has the refusal's code and the valid kinds."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0

@@ -88,7 +88,7 @@ def test_in_a_pipe_it_is_plain(execution: Path) -> None:
             assert b"\x1b" not in done.stdout, each
 
 
-def test_lines_that_went_and_came_are_told_apart(execution: Path) -> None:
+def test_removed_and_added_lines_are_distinguished(execution: Path) -> None:
     """Changes are red and green; a line that begins with dashes is no file name."""
     patch = list(words(execution))[1]
     seen = shown(*patch)

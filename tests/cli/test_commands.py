@@ -197,7 +197,7 @@ def test_without_a_server_status_shows_the_last_state(left: Path) -> None:
 
 
 @pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["alive", "dead"])
-def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
+def test_a_stale_lock_is_no_server(left: Path, pid: int) -> None:
     """If the pid is dead, or lives and does not listen, the last state is shown as well."""
     stamp = "2025-01-04T12:00:00.000Z"
     lock = {"pid": pid, "runId": None, "startTime": stamp, "lastHeartbeat": stamp, "port": 1}
@@ -207,7 +207,7 @@ def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "checkpoints", "rollback", "events", "log"])
-def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
+def test_where_there_is_no_execution_that_is_reported(tmp_path: Path, verb: str) -> None:
     """On an empty machine there is an exit code and a sentence."""
     nowhere = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "executions")}
     done = hankweave(verb, code=66, **nowhere)
@@ -248,11 +248,11 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(go)), codon("two"))
     async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         await client.until(CodonStartedEvent)
-        said = (await Shell(server, client)("status")).stdout
-        assert "▸ Codon one" in said
-        assert "· Codon two" in said
+        output = (await Shell(server, client)("status")).stdout
+        assert "▸ Codon one" in output
+        assert "· Codon two" in output
         token = (server.execution / ".hankweave" / "server.token").read_text().strip()
-        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}\n" in said
+        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}\n" in output
         go.touch()
 
 
@@ -307,9 +307,9 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
 
 def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
     """The history lists only labelled checkpoints, and does not claim that there are no others."""
-    said = hankweave("history", "-e", str(left), code=0).stdout
-    assert "There are no checkpoints of steps" in said
-    assert "`hankweave checkpoints` lists all" in said
+    output = hankweave("history", "-e", str(left), code=0).stdout
+    assert "There are no checkpoints of steps" in output
+    assert "`hankweave checkpoints` lists all" in output
 
 
 def test_without_a_server_the_hints_can_be_pasted(left: Path) -> None:
@@ -393,7 +393,7 @@ def test_wrong_usage_exits_2_and_says_what_is_right(line: str) -> None:
     assert "Error" in done.stderr
 
 
-def test_a_valid_hank_is_said_to_be_valid_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_valid_hank_is_reported_as_valid_and_nothing_is_made(tmp_path: Path) -> None:
     """validate takes the file or its folder."""
     hank = write_hank(tmp_path / "hank", *HANK)
     for path in (hank, hank.parent):

@@ -136,7 +136,7 @@ def test_a_preview_loads_only_what_asks_a_server() -> None:
     assert not loaded & set(NEEDED_ELSEWHERE)
 
 
-def test_a_look_at_the_journal_loads_only_what_reads_it() -> None:
+def test_reading_the_journal_loads_only_its_readers() -> None:
     """`log` and `events` open no checkpoints, and draw nothing."""
     loaded = loaded_after("import hankweave_server.cli.log, hankweave_server.cli.events")
     assert loaded & set(NEEDED_ELSEWHERE) == {"zstandard"}  # A foreign journal is compressed.

@@ -65,9 +65,9 @@ def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Pat
         assert sorted(completed(*words, "")) == newest
 
     assert completed("show", *here, newest[0][:5]) == [newest[0]]
-    told = "\n".join(offered("branch", *here, ""))
-    assert "completed one" in told
-    assert "initial -" in told
+    output = "\n".join(offered("branch", *here, ""))
+    assert "completed one" in output
+    assert "initial -" in output
     (run,) = completed("checkpoints", *here, "--run", "")
     assert (execution / ".hankweave" / "runs" / run).is_dir()
     assert tree(execution) == before
@@ -119,7 +119,7 @@ def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
     assert done.stdout.split() == ["one", "other"]
 
 
-def test_a_shell_that_is_unknown_is_said_to_be() -> None:
+def test_an_unknown_shell_is_reported() -> None:
     """The exit code is 2, and the message names the known shells."""
     done = printed(SHELL="/bin/tcsh")
     assert done.returncode == 2

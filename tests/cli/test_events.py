@@ -35,7 +35,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     code: int
     out: str
     err: str
@@ -52,19 +52,19 @@ class Shell:
         self.root = root
         self._capsys = capsys
 
-    def __call__(self, *options: str) -> Said:
+    def __call__(self, *options: str) -> Output:
         code = 0
         try:
             main(["events", "--execution", str(self.root), *options])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
 
-        return Said(code, *self._capsys.readouterr())
+        return Output(code, *self._capsys.readouterr())
 
     def seqs(self, *options: str) -> list[int]:
-        said = self(*options, "--json")
-        assert said.code == 0, said.err
-        return [json.loads(line)["seq"] for line in said.lines]
+        output = self(*options, "--json")
+        assert output.code == 0, output.err
+        return [json.loads(line)["seq"] for line in output.lines]
 
 
 @pytest.fixture
@@ -184,13 +184,11 @@ def test_an_empty_answer_is_no_failure(shell: Shell) -> None:
         (["--follow", "--until", "3"], "--follow excludes"),
     ],
 )
-def test_what_cannot_be_asked_exits_2_with_the_right_word(
-    shell: Shell, options: list[str], word: str
-) -> None:
+def test_a_wrong_query_exits_2_with_the_reason(shell: Shell, options: list[str], word: str) -> None:
     """Usage errors of the shell and of the query leave stdout empty."""
-    said = shell(*options)
-    assert (said.code, said.out) == (2, "")
-    assert word in said.err
+    output = shell(*options)
+    assert (output.code, output.out) == (2, "")
+    assert word in output.err
 
 
 def test_a_line_that_is_still_being_written_is_left_out(shell: Shell) -> None:
@@ -206,9 +204,9 @@ def test_a_damaged_journal_answers_nothing(shell: Shell) -> None:
     path = Layout.of_execution(shell.root).journal
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"garbage\n", *lines[2:]]))
-    said = shell("--type", "info")
-    assert (said.code, said.out) == (65, "")
-    assert "line 3" in said.err
+    output = shell("--type", "info")
+    assert (output.code, output.out) == (65, "")
+    assert "line 3" in output.err
 
 
 @pytest.mark.parametrize("options", [["--format", "csv"], ["--text", "x"]])
@@ -218,7 +216,7 @@ def test_an_event_with_bytes_that_are_no_text_ends_in_a_sentence(
     """The exit code is 65 where the event must be parsed; otherwise it is printed."""
     path = Layout.of_execution(shell.root).journal
     path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff"))
-    said = shell(*options)
-    assert said.code == 65
-    assert "cannot be read" in said.err
+    output = shell(*options)
+    assert output.code == 65
+    assert "cannot be read" in output.err
     assert len(shell("--json").lines) == len(shell().lines) == 5

@@ -118,7 +118,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.mark.story("`ls` lists all executions with their state and size.")
-def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> None:
+def test_ls_describes_a_real_execution(home: Home, tmp_path: Path) -> None:
     """JSON has everything; for people there are state and progress, and no ended server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     home("run", str(hank), str(home.outside), "--headless")
@@ -194,7 +194,7 @@ def test_ls_lists_five_hundred(home: Home) -> None:
 # --- cleanup --------------------------------------------------------------------------------------
 
 
-def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
+def test_cleanup_asks_and_without_a_terminal_the_answer_is_no(home: Home) -> None:
     """Cleanup lists the candidates; only y removes them, and the output has the freed size."""
     path = home.execution()
     for answer in ("", "n\n"):

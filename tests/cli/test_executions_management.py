@@ -16,7 +16,7 @@ from hankweave_server.runtime_lock.held import acquire
 from support.command_line import Done, hankweave
 from support.running_server import state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 ONE, TWO = codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b"))
 
@@ -37,7 +37,7 @@ class Place:
         return hankweave("run", *words, "--headless", *options, code=code)
 
     def ran(self) -> list[str]:
-        return [each.codon_id for each in told(self.execution, CodonStartedEvent)]
+        return [each.codon_id for each in events_of(self.execution, CodonStartedEvent)]
 
     def meta(self) -> dict[str, object]:
         path = self.execution / ".hankweave" / "execution-meta.json"
@@ -75,7 +75,7 @@ def test_codons_that_are_appended_enter_the_plan(place: Place) -> None:
     assert place.ran() == ["one", "two"]
     assert [entry.codon_id for entry in state(place.execution).execution_plan] == ["one", "two"]
     place.run()
-    assert len(told(place.execution, HankChanged)) == 1
+    assert len(events_of(place.execution, HankChanged)) == 1
 
 
 def test_a_hank_that_changed_what_has_run_is_refused_until_forced(place: Place) -> None:
@@ -105,16 +105,16 @@ def test_other_data_is_refused_until_forced(place: Place) -> None:
     place.data.mkdir()
     (place.data / "new.csv").write_text("3\n")
     assert "--force" in place.run(code=2).stderr
-    assert told(place.execution, DataChanged) == []
+    assert events_of(place.execution, DataChanged) == []
 
     place.run("--force")
-    (changed,) = told(place.execution, DataChanged)
+    (changed,) = events_of(place.execution, DataChanged)
     assert changed.current_path == str(place.data)
     assert changed.previous_hash != changed.current_hash == place.meta()["dataHash"]
     link = place.execution / "read_only_data_source"
     assert link.readlink() == place.data.resolve()
     place.run()
-    assert len(told(place.execution, DataChanged)) == 1
+    assert len(events_of(place.execution, DataChanged)) == 1
 
 
 def test_a_copy_of_former_data_is_kept(place: Place) -> None:
@@ -159,7 +159,7 @@ def test_new_in_an_execution_wants_force_and_loses_nothing(place: Place) -> None
     assert old.read_text() == "a"
     assert place.ran() == ["one"]
     assert (place.execution / "read_only_data_source" / "rows.csv").exists()
-    assert any(aside.name in note.message for note in told(place.execution, Info))
+    assert any(aside.name in note.message for note in events_of(place.execution, Info))
 
 
 def test_nothing_is_set_aside_while_a_server_lives(place: Place) -> None:

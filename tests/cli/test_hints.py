@@ -175,8 +175,8 @@ def test_a_hint_about_a_start_is_a_command() -> None:
     """Instead of words such as "start the server on this execution"."""
     hints = [hint for path in SERVER.rglob("*.py") for hint in whole_hints_in(path)]
     assert any("`hankweave run -e X`" in hint for hint in hints)
-    told = re.compile(r"[Ss]tart the server|[Aa] start of the server|restart the server")
-    assert [hint for hint in hints if told.search(hint)] == []
+    pattern = re.compile(r"[Ss]tart the server|[Aa] start of the server|restart the server")
+    assert [hint for hint in hints if pattern.search(hint)] == []
 
 
 def test_a_start_names_the_execution_even_if_it_is_the_usual_one(tmp_path: Path) -> None:

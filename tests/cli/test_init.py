@@ -78,8 +78,8 @@ def test_the_example_without_an_agent_does_what_its_page_says(tmp_path: Path) ->
 def test_the_hank_is_for_the_agent_that_is_named(tmp_path: Path, agent: str) -> None:
     """Its model selects that agent for every codon, and is one that `validate` knows."""
     assert init(tmp_path, "my", "--agent", agent).returncode == 0
-    told = hankweave("validate", "my", "--no-agent-check", "--json", cwd=tmp_path, code=0)
-    report = json.loads(told.stdout)
+    done = hankweave("validate", "my", "--no-agent-check", "--json", cwd=tmp_path, code=0)
+    report = json.loads(done.stdout)
     assert {step["agent"] for step in report["plan"]} == {agent}
     assert report["warnings"] == []
     assert {budget["maxDollars"] for budget in report["budgets"]} == {2}
@@ -140,7 +140,7 @@ def test_other_files_of_a_directory_stay(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_an_unknown_example_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_example_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     """The exit code is 2, as for every usage error."""
     done = init(tmp_path, "--example", "none")
     assert done.returncode == 2

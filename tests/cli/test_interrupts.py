@@ -208,9 +208,9 @@ def test_a_server_that_is_to_keep_running_outlives_its_terminal(
         terminal.close()
         terminal.process.send_signal(signal.SIGHUP)
         log = plan.execution / ".hankweave" / "logs" / "server.log"
-        told = "The terminal was closed; the server goes on. See it: hankweave "
-        eventually_blocking(lambda: told in log.read_text())
-        line = log.read_text().partition(told)[2].splitlines()[0]
+        message = "The terminal was closed; the server goes on. See it: hankweave "
+        eventually_blocking(lambda: message in log.read_text())
+        line = log.read_text().partition(message)[2].splitlines()[0]
         assert line == f"attach -e {plan.execution}"
         assert line in hankweave("status", "-e", str(plan.execution), code=0).stdout
         base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(plan.executions)}

@@ -43,9 +43,9 @@ from support.showing import NOW, state_of
 ONE = CodonId("one")
 
 
-def heard(*told: EventData) -> ObservedFacts:
+def live_after(*events: EventData) -> ObservedFacts:
     known = NOTHING
-    for data in told:
+    for data in events:
         known = observe(known, Event(id="e", timestamp=MOMENT, type=data.TYPE, data=data))
 
     return known
@@ -70,7 +70,7 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
         codon_id=CodonId("two"),
     )
     budget = BudgetFigures(max_dollars=1.0)
-    seen = view(state, heard(update), NOW, 10, lambda _entry, _state: budget)
+    seen = view(state, live_after(update), NOW, 10, lambda _entry, _state: budget)
     assert [row.codon_id for row in seen.rows] == ["one", "two", "three"]
     assert [row.state for row in seen.rows] == ["completed", "running", ""]
     assert seen.rows[1] == StepRow(
@@ -83,12 +83,12 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
 
 def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
     """The last words are a non-empty line or a tool's name, never those of the codon before."""
-    assert heard(message("first\nlast\n\n")).words == "last"
-    assert heard(message("x"), message(" \n")).words == "x"
+    assert live_after(message("first\nlast\n\n")).words == "last"
+    assert live_after(message("x"), message(" \n")).words == "x"
     tool = AssistantAction(codon_id=ONE, action="tool_use", content="", tool_name="Write")
-    assert heard(message("x"), tool).words == "[Write]"
+    assert live_after(message("x"), tool).words == "[Write]"
     begun = CodonStartedEvent(codon_id=ONE, codon_name="One", session_id="s", start_time=MOMENT)
-    assert heard(message("x"), begun).words == ""
+    assert live_after(message("x"), begun).words == ""
 
 
 def test_what_is_asked_is_shown_with_the_command_to_type_until_it_is_answered() -> None:
@@ -111,14 +111,14 @@ def test_what_is_asked_is_shown_with_the_command_to_type_until_it_is_answered() 
     ended = CodonCompletedEvent(codon_id=ONE, success=True, cost=0, duration=1, exit_status=status)
     state = state_of(running("one"), plan=("one",))
 
-    def shown(*told: EventData) -> list[str]:
-        seen = view(state, heard(*told), NOW, 9)
+    def shown(*events: EventData) -> list[str]:
+        seen = view(state, live_after(*events), NOW, 9)
         return [line.partition("allow ")[2][:2] for line in seen.asking]
 
     assert shown(*asked) == ["r0", "r1", "r2"]
     assert shown(*asked, answered) == ["r0", "r2", "r3"]
     assert shown(*asked, ended) == []
-    (line,) = view(state, heard(asked[0]), NOW, 9).asking
+    (line,) = view(state, live_after(asked[0]), NOW, 9).asking
     assert line == r"one asks: Bash(echo \x1b0)  (hankweave allow r0, or deny)"
 
 
@@ -134,7 +134,7 @@ def test_a_sentinel_speaks_in_its_own_line() -> None:
         tokens={},
         event_count=1,
     )
-    assert heard(output).sentinel == "narrator: well."
+    assert live_after(output).sentinel == "narrator: well."
 
 
 def test_the_next_attempt_is_counted_down() -> None:
@@ -147,7 +147,7 @@ def test_the_next_attempt_is_counted_down() -> None:
         failure_reason=FailureReason(type="timeout", retriable=True),
     )
     state = state_of(failed("one"), plan=("one",))
-    assert view(state, heard(again), NOW, 5).rows[0].state == "retry in 10 s"
+    assert view(state, live_after(again), NOW, 5).rows[0].state == "retry in 10 s"
     assert view(state, NOTHING, NOW, 5).rows[0].state == "failed"
 
 
@@ -187,7 +187,7 @@ def test_the_window_always_holds_the_codon_that_matters(total: int, at: int, roo
 def test_no_text_of_an_agent_keeps_a_control_character(text: str) -> None:
     """Whatever bytes the agent prints, rows and last words are printable."""
     assert one_line(text).isprintable()
-    assert heard(AgentOutput(codon_id=ONE, stream="stdout", line=text)).words.isprintable()
+    assert live_after(AgentOutput(codon_id=ONE, stream="stdout", line=text)).words.isprintable()
 
 
 def test_what_is_printable_stays_as_it_is() -> None:

@@ -101,12 +101,12 @@ def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
 # --- the drawing ----------------------------------------------------------------------------------
 
 
-def drawn(width: int, heard: ObservedFacts = NOTHING) -> list[str]:
+def drawn(width: int, live: ObservedFacts = NOTHING) -> list[str]:
     names = tuple(f"codon-with-a-long-name-{number}" for number in range(30))
     state = state_of(completed(names[0]), running(names[1]), plan=names)
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=False)
-    console.print(frame(view(state, heard, NOW, 10), width, "http://127.0.0.1:1/#token=t"))
+    console.print(frame(view(state, live, NOW, 10), width, "http://127.0.0.1:1/#token=t"))
     return out.getvalue().splitlines()
 
 
@@ -136,14 +136,14 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
     asked = 0
 
-    def looked_at() -> State:
+    def read_state() -> State:
         nonlocal asked
         asked += 1
         return state
 
     began = time.monotonic()
     with voice.writing():
-        voice.open("hello\n  address", looked_at)
+        voice.open("hello\n  address", read_state)
         while asked < 10:
             voice.enqueue(event)
             time.sleep(0.005)

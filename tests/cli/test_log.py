@@ -27,8 +27,8 @@ Log = Callable[..., tuple[int, list[str], str]]
 def a_past(count: int) -> list[bytes]:
     """Return events of which every third has a line, which ends with its number among those."""
     quiet = Info(message="nothing")
-    told = (ErrorEvent(message=f"no {number}.", fatal=False) for number in range(count))
-    data = (each for one in told for each in (quiet, one, quiet))
+    errors = (ErrorEvent(message=f"no {number}.", fatal=False) for number in range(count))
+    data = (each for one in errors for each in (quiet, one, quiet))
     return [codec.encode(_event(seq, each)) for seq, each in enumerate(data, start=1)]
 
 
@@ -62,10 +62,10 @@ def numbers(first: int, last: int) -> list[str]:
 
 def test_a_long_log_is_printed_from_its_end(log: Log) -> None:
     """The last 100 lines are printed; stderr tells how to see the others."""
-    code, printed, said = log(a_past(150))
+    code, printed, notes = log(a_past(150))
     assert (code, printed) == (0, numbers(50, 149))
-    assert said.startswith(LEFT_OUT)
-    assert "`hankweave log --all -e " in said
+    assert notes.startswith(LEFT_OUT)
+    assert "`hankweave log --all -e " in notes
 
 
 def test_a_log_that_fits_is_printed_whole(log: Log) -> None:
@@ -84,13 +84,13 @@ def test_the_number_of_lines_can_be_chosen(log: Log) -> None:
         assert log(a_past(1), *options)[0] == 2
 
 
-def test_a_default_log_looks_only_at_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_log_reads_only_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events without a line may be any number, so that the bytes are bounded as well."""
     past = a_past(10)
     monkeypatch.setattr(log_command, "_REACH", sum(len(line) + 1 for line in past[-9:]))
-    code, printed, said = log(past)
+    code, printed, notes = log(past)
     assert (code, printed) == (0, numbers(7, 9))
-    assert said.startswith(LEFT_OUT)
+    assert notes.startswith(LEFT_OUT)
     assert log(past, "-n", "5") == (0, numbers(5, 9), "")
 
 
@@ -98,9 +98,9 @@ def test_a_default_log_looks_only_at_the_end(log: Log, monkeypatch: pytest.Monke
 def test_damage_ends_the_log(log: Log, options: tuple[str, ...]) -> None:
     """The events before it are printed; the exit code is 65, with the number of the line."""
     past = a_past(10)
-    code, printed, said = log([*past[:6], b"garbage", *past[6:]], *options)
+    code, printed, notes = log([*past[:6], b"garbage", *past[6:]], *options)
     assert (code, printed) == (65, numbers(0, 1))
-    assert "line 7, is not an event" in said
+    assert "line 7, is not an event" in notes
 
 
 def test_damage_that_is_not_reached_does_not_matter(log: Log) -> None:
@@ -108,15 +108,15 @@ def test_damage_that_is_not_reached_does_not_matter(log: Log) -> None:
     assert log([b"garbage", *a_past(10)], "-n", "5") == (0, numbers(5, 9), "")
 
 
-def test_every_event_that_has_a_line_is_looked_for() -> None:
+def test_the_log_searches_every_event_that_has_a_line() -> None:
     """`SHOWN_TYPES` has the types that the functions of the module match, and no others."""
     source = ast.parse(inspect.getsource(event_lines))
     functions = [each for each in source.body if isinstance(each, ast.FunctionDef)]
-    told = {
+    names = {
         ast.unparse(pattern.cls).removeprefix("events.")
         for function in functions
         if function.name in ("_of_codon", "_of_checkpoints", "_of_server")
         for pattern in ast.walk(function)
         if isinstance(pattern, ast.MatchClass)
     } - {"int", "str"}
-    assert {getattr(events, name).TYPE for name in told} == SHOWN_TYPES
+    assert {getattr(events, name).TYPE for name in names} == SHOWN_TYPES

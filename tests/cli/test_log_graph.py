@@ -93,8 +93,8 @@ async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
     assert "\x1b" not in "".join(lines)
     git = GitWitness(past.server.execution)
     log = git.run("log", "--all", "--format=%h %p", "--abbrev=12").splitlines()
-    told = dict(line.split(" ", 1) for line in log if " " in line.strip())
-    assert {child: parent for child, parent in parents_drawn(lines).items() if parent} == told
+    parents = dict(line.split(" ", 1) for line in log if " " in line.strip())
+    assert {child: parent for child, parent in parents_drawn(lines).items() if parent} == parents
     (now,) = [line for line in lines if "← now" in line]
     assert shas([now]) == [git.run("rev-parse", "--short=12", "HEAD").strip()]
     (pinned,) = [line for line in lines if past.manual[0][:12] in line]
@@ -170,7 +170,7 @@ def test_the_way_to_now_is_the_first_column() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
-def test_what_is_told_grows_with_the_width(width: int) -> None:
+def test_details_grow_with_the_width(width: int) -> None:
     """Name, place and day are always shown; kind and time if they fit; each mark has its word."""
     lines = OutputLines((a_run("a", 1, 2),), None, ())
     text = "\n".join(line.plain for line in picture(lines, width, fancy=True))

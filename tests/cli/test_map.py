@@ -153,8 +153,8 @@ def test_variables_of_a_run_are_kept_for_later_starts(tmp_path: Path, execution:
     hankweave(*run, code=0)
     file.write_text('{"n": "2"}')
     hankweave(*run, "--variables", str(file), code=0)
-    said = (execution / "agentRoot" / "said.txt").read_text()
-    assert said.splitlines() == ["Oslo = 1 0", "Oslo = 1 0", "Oslo = 1 2"]
+    content = (execution / "agentRoot" / "said.txt").read_text()
+    assert content.splitlines() == ["Oslo = 1 0", "Oslo = 1 0", "Oslo = 1 2"]
     for text in ('{"9": "x"}', '{"a": 1}', "["):
         file.write_text(text)
         refused = hankweave(*run, "--variables", str(file), code=ExitCode.BAD_DATA)

@@ -42,7 +42,7 @@ async def refused(name: str, **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "expected"),
     [
         ("checkpoint_create", {"lable": "x"}, "no argument 'lable'; did you mean 'label'?"),
         ("checkpoint_create", {"message": "x"}, "no argument 'message'."),
@@ -55,12 +55,12 @@ async def refused(name: str, **arguments: Any) -> str:
     ],
 )
 async def test_arguments_that_no_tool_takes_are_refused(
-    name: str, arguments: Mapping[str, Any], said: str
+    name: str, arguments: Mapping[str, Any], expected: str
 ) -> None:
     """With a code, a place and the names that exist, and before anything is done."""
     text = await refused(name, **arguments)
     assert "INVALID_ARGUMENTS: " in text
-    assert said in text
+    assert expected in text
     assert "pydantic" not in text
     if arguments:
         assert f"the arguments of {name} are: " in text

@@ -120,7 +120,7 @@ def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
     assert (content.encoding, content.text, content.next_offset) == ("base64", text, 5)
 
 
-def test_words_of_an_agent_come_in_one_line() -> None:
+def test_text_of_an_agent_comes_in_one_line() -> None:
     """No line break and no control character reaches a label, a reason or a log."""
     daemon = pytest.importorskip("hankweave_server.features.mcp.daemon")
     assert daemon.one_line(" a\nb\t\x1b[2J\u202ec ", 100) == "a b [2Jc"

@@ -32,19 +32,19 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     execution = tmp_path / "execution"
     async with after_plan(hank, execution, "--max-cost", "5", since_seq=0) as (_, client):
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
-        told = await client.send(GetServerStatus())
-        seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=told.budget_usd)
+        status = await client.send(GetServerStatus())
+        seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=status.budget_usd)
         shown = await anyio.to_thread.run_sync(hankweave, "status", "-v", "-e", str(execution))
         report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
 
-    assert (told.total_cost, told.rolled_back_cost, told.budget_usd) == (0.75, 0.5, 5.0)
+    assert (status.total_cost, status.rolled_back_cost, status.budget_usd) == (0.75, 0.5, 5.0)
     words = "$0.7500 of $5.00, of it $0.5000 rolled back"
     assert "$0.75 of $5" in shown.stdout.splitlines()[0]
     assert f"  cost        {words}\n" in shown.stdout
     assert "\n  forecast    about " in shown.stdout
     assert " at the end (from 1 earlier run of a step)\n" in shown.stdout
-    assert told.forecast is not None
-    assert [each.codon_id for each in told.forecast.steps] == ["two"]
+    assert status.forecast is not None
+    assert [each.codon_id for each in status.forecast.steps] == ["two"]
     out = io.StringIO()
     Console(file=out, width=100).print(frame(seen, 100, ""))
     assert words in out.getvalue()
@@ -52,7 +52,7 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert (found["cost"], found["abandonedCost"]) == (0.75, 0.5)
 
 
-def test_what_was_rolled_back_and_what_attempts_cost_are_told_apart() -> None:
+def test_rolled_back_costs_and_those_of_attempts_are_distinguished() -> None:
     paid = Costs(total=1.75, rolled_back=0.0, budget=5.0, attempts=0.25)
     assert costs_text(paid) == "$1.7500 of $5.00, of it $0.2500 for attempts"
     both = replace(paid, rolled_back=0.5, budget=None)

@@ -32,63 +32,63 @@ from support.abandoned import dead_end
 from support.running_server import environment
 from support.screens import screen
 from support.waiting import LIMIT
-from support.watching import told as events_told
+from support.watching import events_of
 
-Told = list[tuple[str | None, int | None, int | None]]
+Calls = list[tuple[str | None, int | None, int | None]]
 
 
 def listening(
-    told: Told,
+    calls: Calls,
     text: str | None = None,
     done: int | None = None,
     total: int | None = None,
     *,
     unit: str = "",
 ) -> None:
-    told.append((text, done, total))
+    calls.append((text, done, total))
 
 
-async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
+async def test_a_rollback_reports_its_steps(tmp_path: Path) -> None:
     """The lines follow the server's events: files to save and restore, then numbered steps.
 
     In between they may say how far reading and writing are, where these take long.
     """
     async with dead_end(tmp_path) as past:
-        told: Told = []
+        calls: Calls = []
         since = (await past.client.send(GetServerStatus())).last_event_seq
         root, one = past.server.execution, CodonId("one")
         await anyio.to_thread.run_sync(
             lambda: at_server(
                 root,
                 lambda client: client.send(RollbackToCodon(codon_id=one, checkpoint_type="end")),
-                partial(listening, told),
+                partial(listening, calls),
             )
         )
 
-    (begun,) = events_told(root, RollbackStarted, since)
-    steps = events_told(root, RollbackProgress, since)
+    (begun,) = events_of(root, RollbackStarted, since)
+    steps = events_of(root, RollbackProgress, since)
     assert [each.current_step for each in steps] == list(range(1, len(steps) + 1))
     expected = [
         (f"The current files are saved; restoring {begun.to_checkpoint[:12]}", None, None),
         *((each.message, each.current_step, len(steps)) for each in steps),
     ]
-    assert [each for each in told if each in expected] == expected
+    assert [each for each in calls if each in expected] == expected
     assert steps
 
 
-async def test_a_gc_is_told(tmp_path: Path) -> None:
+async def test_a_gc_reports_its_progress(tmp_path: Path) -> None:
     """The output says how many checkpoints were pruned, and that the store is being packed."""
     async with dead_end(tmp_path) as past:
-        told: Told = []
+        calls: Calls = []
         await anyio.to_thread.run_sync(
             lambda: at_server(
                 past.server.execution,
                 lambda client: client.send(StoreGc(max_count=0)),
-                partial(listening, told),
+                partial(listening, calls),
             )
         )
 
-    assert any("3 checkpoints pruned" in (text or "") for text, _, _ in told)
+    assert any("3 checkpoints pruned" in (text or "") for text, _, _ in calls)
 
 
 async def test_without_a_server_fsck_counts_what_it_has_read(
@@ -105,17 +105,17 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
         await past.client.send(CheckpointCreate(label="noise"))
         await past.server.stop()
 
-    told: Told = []
+    calls: Calls = []
     layout = Layout.of_execution(past.server.execution)
-    work = partial(fsck, layout, StoreFsck(), partial(listening, told))
+    work = partial(fsck, layout, StoreFsck(), partial(listening, calls))
     report = await anyio.to_thread.run_sync(work)
     assert isinstance(report, FsckReport)
     assert (report.damages, report.missing) == ((), ())
-    assert {text for text, _, _ in told} == {"Reading the store"}
-    counts = [done or 0 for _, done, _ in told]
+    assert {text for text, _, _ in calls} == {"Reading the store"}
+    counts = [done or 0 for _, done, _ in calls]
     assert counts == sorted(counts)
     assert counts[-1] >= 40
-    assert all(total is not None and (done or 0) <= total for _, done, total in told)
+    assert all(total is not None and (done or 0) <= total for _, done, total in calls)
 
 
 async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> Non
     async with dead_end(tmp_path) as past:
         await past.server.stop()
 
-    told: Told = []
+    calls: Calls = []
     with closing(Journal.for_reading(Layout.of_execution(past.server.execution).journal)) as lines:
-        read = counted(lines, partial(listening, told))
+        read = counted(lines, partial(listening, calls))
         assert [*read(0, 10), *read(10, 10)] == lines.read(0, 20)
-        assert told == [(READING, 0, lines.last_seq), (READING, 10, lines.last_seq)]
+        assert calls == [(READING, 0, lines.last_seq), (READING, 10, lines.last_seq)]
 
 
 SCRIPT = """

@@ -27,7 +27,7 @@ class SlowReader(io.StringIO):
         return super().write(text)
 
 
-def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
+def lines_of_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     """Return the lines that a slow reader got.
 
     It takes the first line, and the rest when all lines were written.
@@ -47,7 +47,7 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     return reader.getvalue().splitlines()
 
 
-def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
+def test_lines_written_before_it_is_open_follow_the_first_line() -> None:
     """`server.ready` is the first line (DESIGN 11); the order of the others is kept."""
     stream = io.StringIO()
     voice = LineWriter(stream)
@@ -62,15 +62,15 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
 def test_a_reader_that_is_not_far_behind_misses_nothing() -> None:
     """A reader that is slow, but within the bounds, gets every line."""
     lines = [str(number) for number in range(1_000)]
-    assert said_to_a_slow_reader(lines, fitting=1_000) == ["ready", *lines, "after it"]
+    assert lines_of_a_slow_reader(lines, fitting=1_000) == ["ready", *lines, "after it"]
 
 
 def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
     """Four million characters wait; later lines are dropped, counted, and reported."""
     size = WAITING_CHARACTERS // 8
-    heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"], fitting=8)
-    assert [line[:1] for line in heard[1:9]] == [*"abcdefgh"]
-    assert heard[9:] == [
+    lines = lines_of_a_slow_reader([letter * size for letter in "abcdefghij"], fitting=8)
+    assert [line[:1] for line in lines[1:9]] == [*"abcdefgh"]
+    assert lines[9:] == [
         "(2 lines were skipped here because the output could not keep up. The journal has them.)",
         "after it",
     ]
@@ -78,12 +78,12 @@ def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
 
 def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
     """The number of waiting lines is bounded, however short they are."""
-    heard = said_to_a_slow_reader([""] * (WAITING + 7), fitting=WAITING)
-    assert heard[-2].startswith("(7 lines were skipped here")
-    assert len(heard) == 1 + WAITING + 2
+    lines = lines_of_a_slow_reader([""] * (WAITING + 7), fitting=WAITING)
+    assert lines[-2].startswith("(7 lines were skipped here")
+    assert len(lines) == 1 + WAITING + 2
 
 
-def test_who_closes_the_pipe_is_told_no_more() -> None:
+def test_nothing_is_written_to_a_closed_pipe() -> None:
     """The writer is not blocked: later lines are discarded."""
     reader = io.StringIO()
     voice = LineWriter(reader)

@@ -155,7 +155,7 @@ ROWS = [
 
 
 def events_told() -> list[bytes]:
-    told: list[EventData] = [
+    entries: list[EventData] = [
         Info(message="Rig setup started"),
         ServerDegraded(code="INSUFFICIENT_SPACE", message="The disk is almost full.", since=MOMENT),
         ServerIdle(reason="startup", message="Waiting for a command."),
@@ -170,7 +170,7 @@ def events_told() -> list[bytes]:
                 data=data,
             )
         )
-        for number, data in enumerate(told, start=1)
+        for number, data in enumerate(entries, start=1)
     ]
 
 

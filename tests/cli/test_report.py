@@ -37,7 +37,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, started, told, transitions
+from support.watching import after_plan, events_of, started, transitions
 
 pytestmark = pytest.mark.feature("reports")
 
@@ -107,14 +107,14 @@ async def test_a_night_is_reported_as_the_journal_has_it(tmp_path: Path) -> None
     ]
     assert alone["cost"] == pytest.approx(0.1 + 2 * 0.02 + 2 * 0.3)
     assert alone["abandonedCost"] == pytest.approx(2 * 0.02 + 0.3)
-    assert len(alone["waits"]) == len(told(execution, CodonWaiting)) == 2
+    assert len(alone["waits"]) == len(events_of(execution, CodonWaiting)) == 2
     assert all(wait["ended"] and wait["by"] == "time" for wait in alone["waits"])
     assert alone["waitedMs"] >= 2000
-    assert len(alone["retries"]) == len(told(execution, CodonRetrying)) == 1
+    assert len(alone["retries"]) == len(events_of(execution, CodonRetrying)) == 1
     assert [each["what"] for each in alone["failures"]] == ["check", "codon"]
-    assert [check.passed for check in told(execution, CheckCompleted)] == [False, True]
+    assert [check.passed for check in events_of(execution, CheckCompleted)] == [False, True]
     (rollback,) = alone["rollbacks"]
-    done = told(execution, RollbackCompleted)[-1]
+    done = events_of(execution, RollbackCompleted)[-1]
     assert (rollback["checkpoint"], rollback["direction"]) == (done.checkpoint, "back")
     assert rollback["removed"] == done.report.counts.removed == 3
     made = transitions(execution, CheckpointCreated)

@@ -23,7 +23,7 @@ from hankweave_server.settings import RunSettings
 from support.command_line import Done, hankweave
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 RUN = ["run", "--as-hankweave"]
 
@@ -221,7 +221,7 @@ def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
     project(".", "--headless", "-n", HANKWEAVE_RUNTIME_IGNORE_RIG_FAILURES="true")
     (project.root / "hankweave.json").write_text('{"ignoreRigFailures": true}')
     project(".", "--headless", "-n")
-    failed = [each.ignored for path in project.made for each in told(path, RigSetupFailed)]
+    failed = [each.ignored for path in project.made for each in events_of(path, RigSetupFailed)]
     assert failed == [False, True, True, True]
 
 
@@ -305,7 +305,7 @@ def test_the_file_says_where_executions_are_made(project: Project) -> None:
     done = project("run", "--headless", HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR="")
     assert done.stderr == ""
     (execution,) = elsewhere.iterdir()
-    assert [each.codon_id for each in told(execution, CodonStartedEvent)] == ["one"]
+    assert [each.codon_id for each in events_of(execution, CodonStartedEvent)] == ["one"]
     listed = project("ls", "--json", HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR="").stdout
     assert str(execution) in listed
 
@@ -371,10 +371,10 @@ def test_a_script_may_offer_a_hank_for_want_of_another(project: Project) -> None
     offer = ("--default-hank", str(project.hank), "--default-data", str(project.root))
     words = ("run", *offer, "--headless", "--execution", str(place))
     hankweave(*words, cwd=shell, code=0)
-    assert [each.codon_id for each in told(place, CodonStartedEvent)] == ["one"]
+    assert [each.codon_id for each in events_of(place, CodonStartedEvent)] == ["one"]
     assert project.data_of(place) == project.root.resolve()
 
     other = write_hank(project.root.parent / "other", codon("mine"))
     mine = project.root.parent / "mine"
     hankweave("run", *offer, str(other), "--headless", "-e", str(mine), cwd=shell, code=0)
-    assert [each.codon_id for each in told(mine, CodonStartedEvent)] == ["mine"]
+    assert [each.codon_id for each in events_of(mine, CodonStartedEvent)] == ["mine"]

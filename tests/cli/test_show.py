@@ -222,9 +222,9 @@ async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: P
             await idle(client)
 
         text = (await shell("runs")).decode()
-        told = json.loads(await shell("runs", "--json"))
+        listed = json.loads(await shell("runs", "--json"))
 
-    runs = told["runs"]
+    runs = listed["runs"]
     assert [run["onThread"] for run in runs] == [True, False, True]
     assert [run.get("reason") for run in runs] == [None, "rollback", "rollback"]
     assert {run["source"]["runId"] for run in runs[1:]} <= {run["runId"] for run in runs}

@@ -70,7 +70,7 @@ def server(state: State, **fields: object) -> ServerStatus:
 def facts(
     state: State,
     seen: Listed = "running",
-    told: ServerStatus | None = None,
+    status: ServerStatus | None = None,
     changes: FileChanges = NO_CHANGES,
     **fields: object,
 ) -> StatusFacts:
@@ -79,7 +79,7 @@ def facts(
     )
     listed = msgspec.structs.replace(listed, **fields)
     now = NOW + timedelta(hours=2)
-    return StatusFacts(ROOT, state, listed, now, told, changes=changes)
+    return StatusFacts(ROOT, state, listed, now, status, changes=changes)
 
 
 def text(seen: StatusFacts) -> str:
@@ -99,8 +99,10 @@ LIKELY = Forecast(
 
 def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
     """The steps that are done are few lines; iterations of a codon are one."""
-    told = server(AT_WORK, active_codon_id="check", budget_usd=25.0, forecast=LIKELY)
-    heading, _, *lines = text(facts(AT_WORK, told=told, doing="Edit src/records.py")).split("\n")
+    status = server(AT_WORK, active_codon_id="check", budget_usd=25.0, forecast=LIKELY)
+    heading, _, *lines = text(facts(AT_WORK, status=status, doing="Edit src/records.py")).split(
+        "\n"
+    )
     assert heading.startswith(
         "Orders to model · run 1 · 3 of 6 · running 2 h 1 min, about 4 min left"
     )
@@ -116,7 +118,7 @@ def test_steps_without_a_line_are_counted_in_one() -> None:
     """A count takes the place of at least two steps."""
     plan = ("a", "b", "c", "check", "d", "e", "f", "g")
     state = state_of(*map(completed, plan[:3]), running("check"), plan=plan)
-    lines = text(facts(state, told=server(state, active_codon_id="check"))).split("\n")
+    lines = text(facts(state, status=server(state, active_codon_id="check"))).split("\n")
     assert "  ✓ 2 before" in lines
     assert "  · 2 more" in lines
     ended = state_of(*map(completed, plan), plan=plan)
@@ -144,13 +146,13 @@ CHANGED = page(
 def test_changed_files_are_those_of_the_step_and_edits_of_a_person() -> None:
     """Each file is told once, with its lines; a file that a person has edited is not the step's."""
     state = msgspec.structs.replace(AT_WORK, edits={"notes.md": "", "old.md": ""})
-    told = server(state, active_codon_id="check")
-    shown = text(facts(state, told=told, changes=FileChanges(CHANGED)))
+    status = server(state, active_codon_id="check")
+    shown = text(facts(state, status=status, changes=FileChanges(CHANGED)))
     assert "  2 files changed in this step: out/check.json +30, src/records.py +4 −2\n" in shown
     assert "  2 edits of yours: notes.md +2, old.md\n" in shown
 
 
-def test_what_has_changed_since_the_last_checkpoint_is_told_apart_from_the_step() -> None:
+def test_changes_since_the_last_checkpoint_are_distinguished_from_the_step() -> None:
     """After three files, the others are counted."""
     since = page(*(differs(f"{name}.md", "deleted") for name in "abcde"))
     shown = text(facts(FAILED, "failed", changes=FileChanges(CHANGED, since)))
@@ -162,7 +164,7 @@ def test_what_has_changed_since_the_last_checkpoint_is_told_apart_from_the_step(
     assert "edit" not in shown
 
 
-def test_nothing_is_said_of_files_that_have_not_changed() -> None:
+def test_files_that_have_not_changed_are_not_mentioned() -> None:
     assert "changed" not in text(facts(ENDED, "completed", changes=FileChanges(None, page())))
 
 
@@ -215,7 +217,7 @@ async def test_a_comparison_that_is_refused_hides_no_status() -> None:
 
 def test_a_failed_step_says_why_and_what_to_do_next() -> None:
     """With a server it can be tried again at once; without one, a start does it."""
-    shown = text(facts(FAILED, told=server(FAILED)))
+    shown = text(facts(FAILED, status=server(FAILED)))
     assert "failed at step 3 of 6" in shown
     assert "  ✗ " in shown
     assert "API request timed out" in shown
@@ -267,7 +269,7 @@ def test_runs_of_attempts_are_not_counted() -> None:
         attempts=(record,),
     )
     state = msgspec.structs.replace(AT_WORK, runs=(tried, own), explorations=(exploration,))
-    assert " · run 1 · " in text(facts(state, told=server(state)))
+    assert " · run 1 · " in text(facts(state, status=server(state)))
 
 
 def test_a_question_is_shown_with_its_answers() -> None:
@@ -279,8 +281,8 @@ def test_a_question_is_shown_with_its_answers() -> None:
         expires_at=LATER,
         reason="nothing allows it",
     )
-    told = server(AT_WORK, active_codon_id="check", pending_permissions=(asked,))
-    shown = text(facts(AT_WORK, told=told))
+    status = server(AT_WORK, active_codon_id="check", pending_permissions=(asked,))
+    shown = text(facts(AT_WORK, status=status))
     assert " · waits for you" in shown.split("\n")[0]
     assert "asks: Bash(git push)" in shown
     assert "hankweave allow ab12cd34 -e /executions/orders" in shown
@@ -289,17 +291,17 @@ def test_a_question_is_shown_with_its_answers() -> None:
 @pytest.mark.parametrize(
     ("seen", "standing"),
     [
-        (facts(AT_WORK, told=server(AT_WORK, is_rolling_back=True)), "rolling back"),
-        (facts(ENDED, told=server(ENDED)), "completed"),
+        (facts(AT_WORK, status=server(AT_WORK, is_rolling_back=True)), "rolling back"),
+        (facts(ENDED, status=server(ENDED)), "completed"),
         (facts(ENDED, "completed"), "completed"),
         (facts(AT_WORK, "crashed"), "crashed"),
         (facts(state_of(*DONE, plan=PLAN), "stopped"), "stopped"),
-        (facts(state_of(*DONE, plan=PLAN), told=server(AT_WORK)), "idle"),
+        (facts(state_of(*DONE, plan=PLAN), status=server(AT_WORK)), "idle"),
         (facts(state_of(plan=PLAN), "waiting"), "idle"),
         (
             facts(
                 AT_WORK,
-                told=server(
+                status=server(
                     AT_WORK,
                     active_codon_id="check",
                     waiting=CodonWait(
@@ -323,5 +325,5 @@ def test_every_standing_has_words_and_commands_that_exist(seen: StatusFacts, sta
 
 
 def test_control_characters_of_agents_do_not_reach_the_terminal() -> None:
-    shown = text(facts(AT_WORK, told=server(AT_WORK, active_codon_id="check"), doing="\x1b[2J"))
+    shown = text(facts(AT_WORK, status=server(AT_WORK, active_codon_id="check"), doing="\x1b[2J"))
     assert "\x1b" not in shown

@@ -22,7 +22,7 @@ from support.abandoned import DeadEnd, dead_end
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import served
-from support.watching import told
+from support.watching import events_of
 
 
 async def aside(*arguments: str) -> Done:
@@ -57,8 +57,8 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
         assert lines[0] == "3 checkpoints would be pruned"
         assert {line.split()[0] for line in lines[1:4]} == {sha[:12] for sha in past.may_go}
         assert lines[4] == f"{len(past.standing)} checkpoints would be kept"
-        told = lines[5 : 5 + len(past.standing)]
-        kept = {line.split()[0]: line.split(maxsplit=2)[2] for line in told}
+        shown = lines[5 : 5 + len(past.standing)]
+        kept = {line.split()[0]: line.split(maxsplit=2)[2] for line in shown}
         assert kept.keys() == {sha[:12] for sha in past.standing}
         assert kept[past.new_safety[:12]] == "needed by the next undo or redo"
         assert await past.known() == past.standing | past.may_go
@@ -114,7 +114,7 @@ async def test_status_shows_the_store(tmp_path: Path) -> None:
         assert count in words
 
 
-async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_server_is_shown_with_its_code(tmp_path: Path) -> None:
     """The exit code is 1; stderr has the sentence, the code and the hint."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
@@ -177,8 +177,10 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     assert (await aside("pin", past.manual[0], *here, "--name", "kept")).returncode == 0
     done = await aside("gc", "--yes", *here, "--max-count", "0")
     assert done.stdout.startswith("2 checkpoints were pruned\n")
-    assert [event.checkpoint_sha for event in told(execution, CheckpointPinned)] == [past.manual[0]]
-    (pruned,) = told(execution, CheckpointPruned)
+    assert [event.checkpoint_sha for event in events_of(execution, CheckpointPinned)] == [
+        past.manual[0]
+    ]
+    (pruned,) = events_of(execution, CheckpointPruned)
     assert set(pruned.checkpoints) == past.may_go - {past.manual[0]}
     assert not (execution / ".hankweave" / "runtime.lock").exists()
     assert not (execution / ".hankweave" / "prune.intent").exists()
@@ -217,7 +219,7 @@ async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
         held.release()
 
 
-async def test_a_lock_that_is_a_lie_keeps_nobody_from_reading(tmp_path: Path) -> None:
+async def test_a_wrong_lock_does_not_prevent_reading(tmp_path: Path) -> None:
     """If its pid belongs to another program that does not listen, fsck reads the files."""
     past = await left(tmp_path)
     stamp = "2025-01-04T12:00:00.000Z"

@@ -24,7 +24,7 @@ from support.command_line import hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import told
+from support.watching import events_of
 
 ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
 
@@ -118,7 +118,7 @@ def test_among_several_none_is_changed_without_a_terminal(two: tuple[Path, Path]
     assert targeting.root_to_change(two[0]) == two[0]
 
 
-def test_a_folder_inside_an_execution_is_told_where_that_begins(two: tuple[Path, Path]) -> None:
+def test_in_a_folder_of_an_execution_its_root_is_named(two: tuple[Path, Path]) -> None:
     with pytest.raises(Stop) as stop:
         targeting.root_to_change(two[0] / "agentRoot")
 
@@ -152,9 +152,9 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
 
         assert str(served) in await bare("status", code=0)
         for verb in ("rollback", "undo", "redo"):
-            said = await bare(verb, code=2)
-            assert f"execution {served}\n" in said
-            assert "--yes" in said
+            output = await bare(verb, code=2)
+            assert f"execution {served}\n" in output
+            assert "--yes" in output
 
         assert "--yes" in await bare("gc", "--max-count", "0", code=2)
         assert tree(served / "agentRoot") == before
@@ -185,7 +185,7 @@ async def test_a_server_outside_of_the_usual_folder_is_found(tmp_path: Path) -> 
     assert outside.exists()
 
 
-async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_path: Path) -> None:
+async def test_a_register_that_cannot_be_written_does_not_prevent_a_start(tmp_path: Path) -> None:
     """The journal has a warning, and `ls` lists what is in the usual folder."""
     (tmp_path / "state").write_text("a file in its place")
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
@@ -194,7 +194,7 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
     async with running_server(hank, None, execution, "--headless", env=env, may_end=True) as server:
         assert await server.ended() == 0
 
-    warnings = [each.message for each in told(execution, Info)]
+    warnings = [each.message for each in events_of(execution, Info)]
     assert any("`hankweave ls` may not list this execution" in each for each in warnings)
     env[ROOT] = str(execution.parent)
     (row,) = json.loads(hankweave("ls", "--json", code=0, **env).stdout)
@@ -202,7 +202,7 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
 
 
 @pytest.mark.command("executions.list", "executions.address")
-async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_are(
+async def test_a_client_receives_the_other_executions_and_the_addresses_of_their_pages(
     tmp_path: Path,
 ) -> None:
     """The same rows as of `ls --json`, and an address that opens; a viewer is told nothing."""

@@ -31,7 +31,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, started, told
+from support.watching import after_plan, events_of, started
 
 HANK = (
     codon("one", writes("a.txt", "one")),
@@ -163,7 +163,7 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
         assert (await shell.report("redo")).removed[0].path == "d/b.txt"
         assert tree(shell.root) == BACK
 
-    made = told(shell.execution, RollbackCompleted)
+    made = events_of(shell.execution, RollbackCompleted)
     assert [(each.direction, each.reason) for each in made] == [
         ("back", None),
         ("undo", "No, it was right."),
@@ -183,7 +183,7 @@ async def test_only_the_named_paths_go_back(tmp_path: Path) -> None:
         assert (len(report.updated), len(report.removed)) == (1, 1)
         assert state(shell.execution).runs[0].run_id == run
 
-    done = told(shell.execution, CheckpointRollback)
+    done = events_of(shell.execution, CheckpointRollback)
     assert [each.paths for each in done] == [("d",), ("d",), ("a.txt", "d")]
 
 
@@ -268,7 +268,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
 # --- confirmation ---------------------------------------------------------------------------------
 
 
-async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path: Path) -> None:
+async def test_at_a_terminal_the_preview_is_shown_with_a_question(tmp_path: Path) -> None:
     """No: exit 1 and no change. Yes: it is done. --yes and --json do not ask."""
     async with a_shell(tmp_path) as shell:
         no = await shell.answering("n\n", "rollback", "--codon", "one")
@@ -295,7 +295,7 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
 # --- refusals and usage ---------------------------------------------------------------------------
 
 
-async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_server_is_shown_with_its_code(tmp_path: Path) -> None:
     """The exit code is 1; stderr has a sentence, the code and a hint; nothing is changed."""
     async with a_shell(tmp_path) as shell:
         await shell.client.send(CheckpointCreate())

@@ -27,7 +27,7 @@ def a_broken_hank(folder: Path) -> Path:
 @pytest.mark.story(
     "`validate` reports all errors of a hank at once, with their places and suggestions."
 )
-def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+def test_every_error_is_reported_with_its_place_and_what_to_do(tmp_path: Path) -> None:
     """The exit code is 2; each error has a line in the style of compilers, and a hint below it."""
     hank = a_broken_hank(tmp_path)
     done = validate(hank)
@@ -110,9 +110,12 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
         assert "b: Codex is not installed" in done.stderr
 
     assert not (tmp_path / "execution").exists()
-    told = validate(hank, "--json", PATH="/usr/bin:/bin")
-    assert told.returncode == 78
-    assert [each["isMet"] for each in json.loads(told.stdout)["requirements"]] == [False, False]
+    validated = validate(hank, "--json", PATH="/usr/bin:/bin")
+    assert validated.returncode == 78
+    assert [each["isMet"] for each in json.loads(validated.stdout)["requirements"]] == [
+        False,
+        False,
+    ]
 
 
 @pytest.mark.story("A missing agent stops a run with exit code 78 before anything is made.")
@@ -130,10 +133,10 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
     assert "later: Codex is not installed: 'codex' was not found." in done.stderr
     assert "npm install -g @openai/codex" in done.stderr
     assert not execution.exists()
-    told = validate(hank, PATH="/usr/bin:/bin")
-    assert told.returncode == 78
-    assert "later: Codex is not installed" in told.stderr
-    assert "first" not in told.stderr
+    validated = validate(hank, PATH="/usr/bin:/bin")
+    assert validated.returncode == 78
+    assert "later: Codex is not installed" in validated.stderr
+    assert "first" not in validated.stderr
 
 
 def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_made(
@@ -152,9 +155,9 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
     refused = hankweave(*words, code=78, **keyless)
     assert "later: sentinel narrator, the codon will fail: There is no API key" in refused.stderr
     assert not execution.exists()
-    told = validate(hank, "--json", **keyless)
-    assert told.returncode == 78
-    (check,) = json.loads(told.stdout)["sentinels"]
+    validated = validate(hank, "--json", **keyless)
+    assert validated.returncode == 78
+    (check,) = json.loads(validated.stdout)["sentinels"]
     assert (check["codon"], check["isRequired"]) == ("later", True)
     assert "ANTHROPIC_API_KEY" in check["faults"][0]
     assert validate(hank, "--no-agent-check", **keyless).returncode == 0
@@ -167,7 +170,7 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "expected"),
     [
         ("claude-sonet-4-5", "Did you mean 'claude-sonnet-4-5'?"),
         ("sonnett", "Did you mean 'sonnet'?"),
@@ -175,20 +178,23 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
     ],
 )
 def test_a_misspelt_model_is_found_before_a_provider_refuses_it(
-    tmp_path: Path, model: str, says: str
+    tmp_path: Path, model: str, expected: str
 ) -> None:
     """The exit code is 78, with the name that was meant; a fallback model counts as well."""
     first = {**codon("a"), "agent": None, "model": model}
-    assert says in hankweave("validate", str(write_hank(tmp_path, first)), code=78).stderr
+    assert expected in hankweave("validate", str(write_hank(tmp_path, first)), code=78).stderr
     later = {**codon("a"), "agent": None, "model": "opus", "fallbackModels": [model]}
-    assert says in hankweave("validate", str(write_hank(tmp_path, later)), code=78).stderr
+    assert expected in hankweave("validate", str(write_hank(tmp_path, later)), code=78).stderr
 
 
 def test_a_model_that_is_not_listed_is_noted_and_is_no_error(tmp_path: Path) -> None:
     """It may be newer than the list of models."""
     hank = write_hank(tmp_path, {**codon("a"), "agent": None, "model": "gpt-9-nope"})
-    told = validate(hank, "--no-agent-check").stdout
-    assert "the model 'gpt-9-nope' is not in the list of known models; the nearest is 'gpt-" in told
+    validated = validate(hank, "--no-agent-check").stdout
+    assert (
+        "the model 'gpt-9-nope' is not in the list of known models; the nearest is 'gpt-"
+        in validated
+    )
     faults = json.loads(validate(hank, "--json").stdout)["agents"][0]["faults"]
     assert "gpt-9-nope" not in json.dumps(faults)
 
@@ -197,10 +203,10 @@ def test_a_variable_that_looks_like_a_setting_and_is_none_is_warned_about(tmp_pa
     """`validate` and `run` name it, and the setting that was probably meant."""
     hank = write_hank(tmp_path / "hank", codon("a"))
     misspelt = {"HANKWEAVE_RUNTIME_MODLE": "opus"}
-    says = "HANKWEAVE_RUNTIME_MODLE is set, but there is no such setting. Did you mean "
-    assert says in validate(hank, **misspelt).stdout
+    expected = "HANKWEAVE_RUNTIME_MODLE is set, but there is no such setting. Did you mean "
+    assert expected in validate(hank, **misspelt).stdout
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    assert f"warning: {says}" in hankweave(*words, code=0, **misspelt).stderr
+    assert f"warning: {expected}" in hankweave(*words, code=0, **misspelt).stderr
 
 
 REFUSED, ACCEPTED = 2, 0
@@ -333,14 +339,14 @@ def test_the_example_is_valid_without_a_warning() -> None:
     assert "Warnings" not in done.stdout
 
 
-def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_data_is_reported(tmp_path: Path) -> None:
     """The exit code is 66, as for `hankweave run`."""
     hank = write_hank(tmp_path, codon("a"))
     assert validate(hank, tmp_path / "none").returncode == 66
     assert validate(tmp_path / "none").returncode == 66
 
 
-def test_a_misspelt_model_is_told_beside_other_problems(tmp_path: Path) -> None:
+def test_a_misspelt_model_is_reported_beside_other_problems(tmp_path: Path) -> None:
     """Agents are checked only in a valid hank, but a person corrects a file once."""
     hank = {"hank": [{**codon("a b"), "agent": {"type": "claude"}, "model": "sonet"}]}
     (tmp_path / "hank.json").write_text(json.dumps(hank))

@@ -48,14 +48,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "file"])
-def test_git_clean_is_said_and_a_state_dir_survives_it(
+def test_git_clean_is_reported_and_a_state_dir_survives_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """The start after it says so; with --state-dir, every command still finds the history."""
     place.run()
     place.git("clean", "-fdx")
-    told = place.run()
-    assert "warning: The history of this project is gone" in told.stdout
+    done = place.run()
+    assert "warning: The history of this project is gone" in done.stdout
     assert place.found() == ["gone"]
 
     states = place.root / "states"

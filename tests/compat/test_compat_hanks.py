@@ -14,7 +14,7 @@ import pytest
 from hankweave_protocol.events import PermissionRequested, SentinelUnloaded, ToolResult
 from support.command_line import hankweave
 from support.compat_hanks import CASES, REFUSED, Case, Refused
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.real_agents import Grounds
 from support.running_server import journal, state
 
@@ -50,8 +50,8 @@ def test_a_hank_of_a_public_project_runs_to_its_end(
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
     output = grounds.folder / "output"
-    words = ("--headless", "--execution", str(grounds.execution), "--output", str(output))
-    ran = hankweave("run", str(hank), str(data), *words, *case.options, **env)
+    argv = ("--headless", "--execution", str(grounds.execution), "--output", str(output))
+    ran = hankweave("run", str(hank), str(data), *argv, *case.options, **env)
     assert ran.returncode == case.code, ran.stdout + ran.stderr
     assert _ended(grounds.execution) == case.ended
     for path, content in case.files.items():
@@ -73,7 +73,7 @@ def test_a_hank_of_a_public_project_runs_to_its_end(
     assert grounds.endpoint.faults == []
     # The next start finishes a codon whose outputs could not be copied.
     pending = ["Left over: .hankweave/aftermath.intent"] if case.name == "before-copy-fails" else []
-    assert violations(grounds.execution, Told()) == pending
+    assert violations(grounds.execution, Acknowledged()) == pending
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
@@ -82,8 +82,8 @@ def test_what_cannot_run_here_is_refused_before_it_starts(
 ) -> None:
     """`validate` and `run` name the codon's model and the remedy, and leave nothing behind."""
     hank, data = str(project / "hanks" / case.name), str(project / "data")
-    for words in (("validate", hank), ("run", hank, data, "--headless")):
-        refused = hankweave(*words, **grounds.environment)
+    for argv in (("validate", hank), ("run", hank, data, "--headless")):
+        refused = hankweave(*argv, **grounds.environment)
         assert refused.returncode not in (0, 1), refused.stdout
         for expected in case.says:
             assert expected in refused.stdout + refused.stderr

@@ -105,13 +105,13 @@ def without_websocat(folder: Path) -> str:
 @dataclass
 class Running:
     process: anyio.abc.Process
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
-    async def says(self, beginning: str, end: str = "") -> None:
+    async def prints(self, beginning: str, end: str = "") -> None:
         """Wait for a line."""
         with limited():
-            while not any(line.startswith(beginning) and line.endswith(end) for line in self.said):
+            while not any(line.startswith(beginning) and line.endswith(end) for line in self.lines):
                 await self._changed.wait()
 
     async def ended(self) -> int:
@@ -123,7 +123,7 @@ class Running:
         rest = ""
         async for text in TextReceiveStream(self.process.stdout):
             *lines, rest = (rest + text).split("\n")
-            self.said.extend(lines)
+            self.lines.extend(lines)
             changed, self._changed = self._changed, anyio.Event()
             changed.set()
 
@@ -148,7 +148,7 @@ async def whole_output(client: Program, *arguments: str | Path) -> tuple[int, st
     async with started(client, *arguments) as running:
         code = await running.ended()
 
-    return code, "\n".join(running.said)
+    return code, "\n".join(running.lines)
 
 
 def two_codons(folder: Path, gate: Path) -> Path:
@@ -159,19 +159,19 @@ def two_codons(folder: Path, gate: Path) -> Path:
     )
 
 
-def as_told(execution: Path) -> list[str]:
+def journal_lines(execution: Path) -> list[str]:
     """Return the lines that a client prints of the journal, without the ends of rollbacks."""
-    told = []
+    lines = []
     for event in journal(execution):
         match event.data:
             case CodonStartedEvent(codon_id=name) | CodonCompletedEvent(codon_id=name):
-                told.append(f"{event.seq} {event.type} {name}")
+                lines.append(f"{event.seq} {event.type} {name}")
             case ServerIdle(reason="all-codons-completed", message=message):
-                told.append(f"{event.seq} {event.type} {message}")
+                lines.append(f"{event.seq} {event.type} {message}")
             case _:
                 pass
 
-    return told
+    return lines
 
 
 ALL = ("python", "node", "shell with websockets", "shell with websocat")
@@ -185,18 +185,18 @@ async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> Non
     async with running_server(two_codons(tmp_path, gate), None, execution):
         await appears(execution / ".hankweave" / "server.token")
         async with started(client, execution, "one") as running:
-            await running.says("", "codon.started two")
+            await running.prints("", "codon.started two")
             gate.touch()
-            assert await running.ended() == 0, "\n".join(running.said)
+            assert await running.ended() == 0, "\n".join(running.lines)
 
         safety = journal_rollback(execution).report
         assert safety is not None
         assert safety.safety is not None
-        assert running.said[0].startswith("connected as client-")
+        assert running.lines[0].startswith("connected as client-")
         # Clients that read until the reply arrives also get the rollback's own end.
-        said = [line for line in running.said[1:] if not line.endswith(" waiting for a command.")]
-        assert said == [
-            *as_told(execution),
+        shown = [line for line in running.lines[1:] if not line.endswith(" waiting for a command.")]
+        assert shown == [
+            *journal_lines(execution),
             "back at the end of one: 0 added, 1 updated, 1 removed",
             f"what was there is kept in {safety.safety.checkpoint_sha}",
         ]
@@ -271,11 +271,11 @@ async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path)
         running_server(two_codons(tmp_path, gate), None, execution) as server,
         started(client, execution, "one") as running,
     ):
-        await running.says("", "codon.started two")
+        await running.prints("", "codon.started two")
         server.kill()
         assert await running.ended() == 69
 
-    assert "The server went away." in running.said
+    assert "The server went away." in running.lines
 
 
 async def test_the_shell_program_says_which_tool_it_lacks(tmp_path: Path) -> None:
@@ -303,15 +303,15 @@ async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path
         running_server(hank, None, execution) as first,
         started(client, execution, "one") as running,
     ):
-        await running.says("", "codon.started two")
+        await running.prints("", "codon.started two")
         first.kill()
         await first.ended()
         async with running_server(hank, None, execution):
             gate.touch()
-            assert await running.ended() == 0, "\n".join(running.said)
+            assert await running.ended() == 0, "\n".join(running.lines)
 
-    told = [line for line in running.said if line[0].isdigit()]
-    assert [line for line in told if not line.endswith(" waiting for a command.")] == as_told(
-        execution
-    )
+    shown = [line for line in running.lines if line[0].isdigit()]
+    assert [
+        line for line in shown if not line.endswith(" waiting for a command.")
+    ] == journal_lines(execution)
     assert tree(execution / "agentRoot") == {"a.txt": b"one"}

@@ -69,7 +69,7 @@ async def test_a_walk_loses_nothing(
     tally.add(
         "careful walk",
         rounds=walk.rounds,
-        acknowledged=walk.told.acknowledgements,
+        acknowledged=walk.acknowledged.count,
         violations=[f"{name}, {each}" for each in found],
     )
     if found:

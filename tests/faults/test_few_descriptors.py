@@ -18,14 +18,14 @@ from hankweave_client.discovery import discover
 from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import ServerDegraded, ServerRecovered
 from hankweave_server.paths import Layout
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.running_server import command, running_server, state
 from support.scripted_hank import codon, write_hank, writes
 from support.struck import kill, process_of, session
 from support.tally import Tally
 from support.tiers import Tier
 from support.waiting import LIMIT, eventually
-from support.watching import told
+from support.watching import events_of
 
 CONNECTIONS = 100
 FAST = 48
@@ -34,18 +34,18 @@ FEW_BYTES = 64 * 1024
 
 
 @pytest.mark.parametrize("descriptors", [36, FAST, 64])
-async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
+async def test_a_crowd_of_connections_takes_nothing_from_connected_clients(
     tmp_path: Path, tier: Tier, tally: Tally, descriptors: int
 ) -> None:
     """With few descriptors a hundred connections are turned away, and work and events continue."""
     if descriptors != FAST and not tier.is_long:
         pytest.skip("in the long tier only")
 
-    execution, heard = tmp_path / "execution", Told()
+    execution, acknowledged = tmp_path / "execution", Acknowledged()
     layout = Layout.of_execution(execution)
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
-    words = command("run", str(hank), "--execution", str(execution), "--json", "--no-autostart")
-    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *words]
+    argv = command("run", str(hank), "--execution", str(execution), "--json", "--no-autostart")
+    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *argv]
     async with process_of(limited) as server, anyio.create_task_group() as group:
         assert await server.until('"server.ready"'), server.lines
         group.start_soon(server.to_its_end)
@@ -56,25 +56,32 @@ async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
                 await client.until(ServerDegraded, timeout=LIMIT)
                 status = await client.send(GetServerStatus())
                 assert [problem.code for problem in status.problems] == ["OUT_OF_DESCRIPTORS"]
-                heard.checkpoints.append(await client.send(CheckpointCreate(label="in the crowd")))
-                assert state(execution).last_event_seq >= heard.checkpoints[0].coordinate.event_seq
+                acknowledged.checkpoints.append(
+                    await client.send(CheckpointCreate(label="in the crowd"))
+                )
+                assert (
+                    state(execution).last_event_seq
+                    >= acknowledged.checkpoints[0].coordinate.event_seq
+                )
                 if tier.is_long:
                     await _beats(layout)
 
             await client.until(ServerRecovered, timeout=LIMIT)
             assert (await client.send(GetServerStatus())).problems == ()
             assert await anyio.to_thread.run_sync(_readiness, port) == 200
-            heard.checkpoints.append(await client.send(CheckpointCreate(label="alone again")))
+            acknowledged.checkpoints.append(
+                await client.send(CheckpointCreate(label="alone again"))
+            )
             assert layout.server_log.stat().st_size - logged < FEW_BYTES
 
         kill(server.process)
 
-    assert len(told(execution, ServerDegraded)) == len(told(execution, ServerRecovered))
+    assert len(events_of(execution, ServerDegraded)) == len(events_of(execution, ServerRecovered))
     async with running_server(None, None, execution, "--no-autostart") as again:
         assert await again.stop() == 0
 
-    found = violations(execution, heard)
-    tally.add("few descriptors", acknowledged=heard.acknowledgements, violations=found)
+    found = violations(execution, acknowledged)
+    tally.add("few descriptors", acknowledged=acknowledged.count, violations=found)
     assert found == []
 
 

@@ -48,7 +48,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_server.errors import ExitCode
-from support.invariants import Told, tree_violations, violations
+from support.invariants import Acknowledged, tree_violations, violations
 from support.power import EXT4, Disk, NotHere
 from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -56,8 +56,7 @@ from support.small_disk import resize, small_disk
 from support.struck import Lost, Output, kill, process_of, session
 from support.tally import Tally
 from support.waiting import LIMIT, limited
-from support.watching import idle, started
-from support.watching import told as on_record
+from support.watching import events_of, idle, started
 
 SIZE, INODES = 24 << 20, 400
 
@@ -106,13 +105,13 @@ class Ward:
     disk: Path
     execution: Path
     server: Output
-    told: Told
+    acknowledged: Acknowledged
 
     async def save(self, client: Client) -> None:
-        self.told.checkpoints.append(await client.send(CheckpointCreate()))
+        self.acknowledged.checkpoints.append(await client.send(CheckpointCreate()))
 
     async def go_back(self, client: Client) -> None:
-        self.told.rollbacks.append(
+        self.acknowledged.rollbacks.append(
             await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         )
 
@@ -135,15 +134,15 @@ class Ward:
 
 
 @asynccontextmanager
-async def ward(disk: Path, hank: Path, word: str, *options: str) -> AsyncIterator[Ward]:
-    """Start a server and wait for this word in its output; kill it at the end."""
+async def ward(disk: Path, hank: Path, text: str, *options: str) -> AsyncIterator[Ward]:
+    """Start a server and wait for this text in its output; kill it at the end."""
     execution = disk / "execution"
     options = ("--json", "--no-exit-on-complete", *options)
-    words = command("run", str(hank), "--execution", str(execution), *options)
-    async with process_of(words) as server, anyio.create_task_group() as group:
-        assert await server.until(word), server.lines
+    argv = command("run", str(hank), "--execution", str(execution), *options)
+    async with process_of(argv) as server, anyio.create_task_group() as group:
+        assert await server.until(text), server.lines
         group.start_soon(server.to_its_end)
-        yield Ward(disk, execution, server, Told())
+        yield Ward(disk, execution, server, Acknowledged())
         kill(server.process)
 
 
@@ -172,7 +171,7 @@ async def test_a_server_goes_on_through_a_full_disk(
             await it.save(client)
             with trouble(disk):
                 await it.notices_it(client)
-                await _is_readable_and_says_so(it, client)
+                await _is_readable_and_degraded(it, client)
                 await _refuses_what_is_new(it, client)
 
             await client.until(ServerRecovered, timeout=LIMIT)
@@ -182,13 +181,13 @@ async def test_a_server_goes_on_through_a_full_disk(
             await it.go_back(client)
 
         assert it.server.process.returncode is None
-        assert on_record(it.execution, ServerDegraded)
-        assert on_record(it.execution, ServerRecovered)
+        assert events_of(it.execution, ServerDegraded)
+        assert events_of(it.execution, ServerRecovered)
 
     await _nothing_is_lost(it, tally, f"a disk that is {trouble.__name__.replace('_', ' ')}")
 
 
-async def _is_readable_and_says_so(it: Ward, client: Client) -> None:
+async def _is_readable_and_degraded(it: Ward, client: Client) -> None:
     status, page = await anyio.to_thread.run_sync(it.readyz)
     assert (status, page["ready"], page["alive"]) == (503, False, True)
     assert [problem["code"] for problem in page["problems"]] == ["INSUFFICIENT_SPACE"]
@@ -200,8 +199,8 @@ async def _is_readable_and_says_so(it: Ward, client: Client) -> None:
     await client.send(GetState())
     await client.send(CheckpointDiff(from_sha=newest))
     await client.send(ReplayView(checkpoint_sha=newest))
-    words = command("status", "--execution", str(it.execution))
-    shown = await anyio.run_process(words, env=environment(), check=True)
+    argv = command("status", "--execution", str(it.execution))
+    shown = await anyio.run_process(argv, env=environment(), check=True)
     assert b"degraded" in shown.stdout
 
 
@@ -269,7 +268,7 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
             ends = [record.kind for record in (await client.send(ListCheckpoints())).checkpoints]
             assert ends.count("completed") == 2
 
-        begun = [event.codon_id for event in on_record(it.execution, CodonStartedEvent)]
+        begun = [event.codon_id for event in events_of(it.execution, CodonStartedEvent)]
         assert begun == ["one", "two"]
 
     await _nothing_is_lost(it, tally, "a disk that is full at a codon's end")
@@ -320,7 +319,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     await _nothing_is_lost(it, tally, "a rollback on a full disk")
 
 
-async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
+async def test_a_server_that_waits_for_disk_space_ends_on_request(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
     """The server ends within eight seconds with exit code 74 and a message.
@@ -361,20 +360,20 @@ async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally
 
     try:
         async with ward(disk.place, a_hank(tmp_path / "hank"), ALL_DONE) as it:
-            await _told(it, it.save)
-            acknowledged = it.told.acknowledgements
+            await _act(it, it.save)
+            acknowledged = it.acknowledged.count
             try:
                 disk.turn_read_only()
             except NotHere as reason:
                 pytest.skip(str(reason))
 
             for act in (it.save, it.go_back, it.save):
-                await _told(it, act)
+                await _act(it, act)
 
             with limited():
                 assert await it.server.process.wait() == ExitCode.IO_ERROR
 
-            assert it.told.acknowledgements == acknowledged
+            assert it.acknowledged.count == acknowledged
             _ended_with_a_sentence(it)
 
         await disk.reboot()
@@ -388,12 +387,12 @@ async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally
 
 def _ended_with_a_sentence(it: Ward) -> None:
     """Check the server's own lines only: an event may contain an agent's traceback."""
-    said = "\n".join(it.server.lines)
-    assert not re.search(r"^[ +|]*(Exception Group )?Traceback", said, re.MULTILINE), said
-    assert re.search(r"^hankweave: .*could not be", said, re.MULTILINE), said
+    output = "\n".join(it.server.lines)
+    assert not re.search(r"^[ +|]*(Exception Group )?Traceback", output, re.MULTILINE), output
+    assert re.search(r"^hankweave: .*could not be", output, re.MULTILINE), output
 
 
-async def _told(it: Ward, act: Callable[[Client], Any]) -> None:
+async def _act(it: Ward, act: Callable[[Client], Any]) -> None:
     with contextlib.suppress(*Lost), limited():
         async with session(it.execution) as client:
             await act(client)
@@ -408,6 +407,6 @@ async def _nothing_is_lost(it: Ward, tally: Tally, campaign: str, *, at_rest: bo
 
         assert await server.stop() == 0
 
-    found += violations(it.execution, it.told)
-    tally.add(campaign, acknowledged=it.told.acknowledgements, violations=found)
+    found += violations(it.execution, it.acknowledged)
+    tally.add(campaign, acknowledged=it.acknowledged.count, violations=found)
     assert found == []

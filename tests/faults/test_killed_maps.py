@@ -42,10 +42,10 @@ class Campaign:
             path.write_text(path.name)
 
     def start(self, budget: float) -> subprocess.Popen[Any]:
-        words = ("-d", str(self.directory.root), "-j", str(PARALLEL), "--max-cost", str(budget))
+        argv = ("-d", str(self.directory.root), "-j", str(PARALLEL), "--max-cost", str(budget))
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                command("map", str(self.hank), *map(str, self._paths), *words),
+                command("map", str(self.hank), *map(str, self._paths), *argv),
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

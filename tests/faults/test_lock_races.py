@@ -186,8 +186,8 @@ async def test_a_start_after_a_kill_owns_within_two_seconds(
 async def _owns_after(layout: Layout) -> tuple[float, float]:
     """Start a server, wait for its lock, kill it; return the wall and own seconds it took."""
     began = time.monotonic()
-    words = command("run", "--execution", str(layout.root), "--json", "--no-autostart")
-    async with process_of(words) as server:
+    argv = command("run", "--execution", str(layout.root), "--json", "--no-autostart")
+    async with process_of(argv) as server:
         await eventually(lambda: _named_owner(layout) == server.process.pid)
 
         wall = time.monotonic() - began
@@ -263,9 +263,7 @@ print(json.dumps([owner.pid, answer, second.pid, again]))
 """
 
 
-def test_a_pid_that_was_given_out_again_keeps_nobody_out(
-    layout: Layout, witness: Witness, tier: Tier
-) -> None:
+def test_a_reused_pid_does_not_hold_the_lock(layout: Layout, witness: Witness, tier: Tier) -> None:
     """T-L5: a server starts, whether a stranger or the server itself got the dead owner's pid."""
     needs_pid_namespaces()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))}
@@ -443,10 +441,10 @@ async def _exit_code(server: RunningServer) -> int:
 
 async def _has_begun(layout: Layout) -> None:
     """Wait until the agent works and is recorded: then the server writes only its output."""
-    await eventually(lambda: _lines_heard(layout) and list(layout.agent_processes.glob("*.json")))
+    await eventually(lambda: _has_logged(layout) and list(layout.agent_processes.glob("*.json")))
 
 
-def _lines_heard(layout: Layout) -> bool:
+def _has_logged(layout: Layout) -> bool:
     return any(log.stat().st_size > 500 for log in layout.runs.glob("*/busy-claude.log"))
 
 
@@ -639,5 +637,5 @@ def test_no_story_has_two_owners(tmp_path: Path, tier: Tier, tally: Tally) -> No
         tally.add("stories", rounds=owners, of="owners")
 
 
-def _python(*words: object) -> list[str]:
-    return [sys.executable, *map(str, words)]
+def _python(*argv: object) -> list[str]:
+    return [sys.executable, *map(str, argv)]

@@ -36,13 +36,13 @@ from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.moved_clocks import Clocks, moved_clocks
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.tally import Tally
 from support.waiting import LIMIT, eventually
-from support.watching import idle, started, told
+from support.watching import events_of, idle, started
 
 TWO_HOURS = 7200
 A_YEAR = 365 * 24 * 3600
@@ -54,7 +54,7 @@ def clocks(tmp_path: Path) -> Clocks:
     return moved_clocks(tmp_path)
 
 
-async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
+async def test_a_clock_that_is_set_back_under_a_codon_is_reported_and_harms_nothing(
     tmp_path: Path, clocks: Clocks, tally: Tally
 ) -> None:
     """Two hours back, a year forward: durations and order are kept, and the owner stays."""
@@ -67,10 +67,10 @@ async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
     ):
         await started(client, "one")
         clocks.move(wall=-TWO_HOURS)
-        await _told_of_jump(client, "back", TWO_HOURS)
+        await _clock_jumped(client, "back", TWO_HOURS)
         assert _second_server(execution, clocks) == ExitCode.LOCK_HELD
         clocks.move(wall=A_YEAR)
-        await _told_of_jump(client, "forward", TWO_HOURS + A_YEAR)
+        await _clock_jumped(client, "forward", TWO_HOURS + A_YEAR)
         assert _second_server(execution, clocks) == ExitCode.LOCK_HELD
         gate.touch()
         await idle(client)
@@ -79,9 +79,9 @@ async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         assert await server.stop() == 0
 
-    (ended,) = told(execution, CodonCompletedEvent)
+    (ended,) = events_of(execution, CodonCompletedEvent)
     assert 0 <= ended.duration <= spent * 1000
-    found = violations(execution, Told())
+    found = violations(execution, Acknowledged())
     tally.add("moved clocks", of="cases", violations=found)
     assert found == []
 
@@ -99,7 +99,7 @@ async def test_a_frozen_agent_can_go_back_after_its_clock_went_back(
     ):
         await started(client, "one")
         clocks.move(wall=-TWO_HOURS)
-        await _told_of_jump(client, "back", TWO_HOURS)
+        await _clock_jumped(client, "back", TWO_HOURS)
         set_back.touch()
         made = await client.until(StateTransition, _is_late_checkpoint, timeout=LIMIT)
         assert isinstance(made.data, StateTransition)
@@ -161,7 +161,7 @@ class SetClock(SystemClock):
 @pytest.mark.story(
     "A machine that slept is reported, and the run continues.", of="docs/how-to/unattended.md"
 )
-async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
+async def test_a_suspended_machine_is_reported(tmp_path: Path, clocks: Clocks) -> None:
     """An hour of suspended time is reported as a suspend, not as a clock jump."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
@@ -176,10 +176,10 @@ async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> N
         assert 3590 < event.data.suspended_seconds < 3700
         assert await server.stop() == 0
 
-    assert told(execution, ClockJumped) == []
+    assert events_of(execution, ClockJumped) == []
 
 
-async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) -> None:
+async def test_a_server_that_was_stopped_goes_on_and_reports_it(tmp_path: Path) -> None:
     """After SIGSTOP and SIGCONT the codon continues: the pause does not count as agent silence."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     one = codon("one", writes("a.txt", "1"), waits_for(gate), shimIdleTimeout=6)
@@ -197,7 +197,7 @@ async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) ->
         await idle(client)
         assert await server.stop() == 0
 
-    (ended,) = told(execution, CodonCompletedEvent)
+    (ended,) = events_of(execution, CodonCompletedEvent)
     assert ended.success
     seqs = [event.seq for event in journal(execution)]
     assert seqs == list(range(1, len(seqs) + 1))
@@ -212,7 +212,7 @@ async def _stopped_for(server: RunningServer, seconds: float) -> None:
         os.kill(server.pid, signal.SIGCONT)
 
 
-async def _told_of_jump(client: Client, direction: str, seconds: int) -> None:
+async def _clock_jumped(client: Client, direction: str, seconds: int) -> None:
     def is_it(data: object) -> bool:
         return isinstance(data, ClockJumped) and data.direction == direction
 
@@ -222,9 +222,9 @@ async def _told_of_jump(client: Client, direction: str, seconds: int) -> None:
 
 
 def _second_server(execution: Path, clocks: Clocks) -> int:
-    words = command("run", "--execution", str(execution), "--json")
+    argv = command("run", "--execution", str(execution), "--json")
     env = environment(**clocks.environment)
-    return subprocess.run(words, env=env, capture_output=True, timeout=LIMIT).returncode
+    return subprocess.run(argv, env=env, capture_output=True, timeout=LIMIT).returncode
 
 
 def _heartbeat(layout: Layout) -> datetime:

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from hankweave_protocol.ids import Sha
-from support.invariants import Told, leftovers, tree_violations, violations
+from support.invariants import Acknowledged, leftovers, tree_violations, violations
 from support.person import CarefulPerson
 from support.power import (
     EXT4,
@@ -57,7 +57,7 @@ class Machine:
 
     disk: Disk
     lives: int = 0
-    told: Told = field(default_factory=Told)
+    acknowledged: Acknowledged = field(default_factory=Acknowledged)
     trees: dict[Sha, Tree] = field(default_factory=dict)
 
     @property
@@ -76,12 +76,16 @@ class Machine:
 
             assert await server.stop() == 0
 
-        self.told, self.trees = person.told, person.trees
+        self.acknowledged, self.trees = person.acknowledged, person.trees
         await self.disk.keep()
 
     def person(self, chance: random.Random) -> CarefulPerson:
-        told = Told(list(self.told.checkpoints), events=dict(self.told.events))
-        return CarefulPerson(self.execution, chance, told, dict(self.trees), [*self.trees.values()])
+        acknowledged = Acknowledged(
+            list(self.acknowledged.checkpoints), events=dict(self.acknowledged.events)
+        )
+        return CarefulPerson(
+            self.execution, chance, acknowledged, dict(self.trees), [*self.trees.values()]
+        )
 
 
 def _name(value: object) -> str | None:
@@ -141,14 +145,14 @@ async def _cuts_on_one_disk(machine: Machine, most: int, tally: Tally) -> tuple[
     life = await Life.on(machine)
     found: list[str] = []
     while life.cuts < most and not found:
-        cuts, known = life.cuts, life.person.told.acknowledgements
+        cuts, known = life.cuts, life.person.acknowledged.count
         await life.is_cut_off()
         found = await life.is_started_again()
         tally.add(
             f"power cuts on {machine.disk.kind.name}",
             rounds=life.cuts - cuts,
             of="cuts",
-            acknowledged=life.person.told.acknowledgements - known,
+            acknowledged=life.person.acknowledged.count - known,
             violations=[f"{life}: {what}" for what in found],
         )
 
@@ -206,8 +210,8 @@ async def test_a_disk_that_another_process_holds_is_mounted_when_it_is_free(tmp_
     try:
         (disk.place / "kept").write_text("kept")
         await anyio.run_process(["sync", "--file-system", disk.place])
-        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read line"]
-        async with await anyio.open_process(words) as holder:
+        argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read line"]
+        async with await anyio.open_process(argv) as holder:
             assert holder.stdin
             assert holder.stdout
             await holder.stdout.receive()
@@ -259,8 +263,8 @@ class Life:
 
     async def _cut_off(self, moment: Callable[[Output], Awaitable[None]]) -> None:
         self.last = moment.__name__.strip("_").replace("_", " ")
-        words = command("run", "--execution", str(self.person.execution), "--json")
-        async with process_of([*self.before, *words, "--no-autostart"]) as server:
+        argv = command("run", "--execution", str(self.person.execution), "--json")
+        async with process_of([*self.before, *argv, "--no-autostart"]) as server:
             await moment(server)
 
         self.cuts += 1
@@ -318,7 +322,7 @@ class Life:
             return [
                 *found,
                 *leftovers(person.execution),
-                *violations(person.execution, person.told),
+                *violations(person.execution, person.acknowledged),
             ]
         except (ExceptionGroup, AssertionError, *Lost) as problem:
             return [f"It does not start again: {problem!r}"]

@@ -43,12 +43,12 @@ async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tall
         tally.add("random kills", violations=[f"random kill {number}: {what}" for what in found])
         assert found == [], f"seed {SEED}, kill {number}"
 
-    tally.add("random kills", rounds=0, acknowledged=person.told.acknowledgements)
+    tally.add("random kills", rounds=0, acknowledged=person.acknowledged.count)
 
 
 async def _killed(person: Person) -> None:
-    words = command("run", "--execution", str(person.execution), "--json", "--no-autostart")
-    async with process_of(words) as server:
+    argv = command("run", "--execution", str(person.execution), "--json", "--no-autostart")
+    async with process_of(argv) as server:
         is_killed_in_its_start = person.chance.random() < 0.2
         if not is_killed_in_its_start:
             assert await server.until('"server.ready"'), server.lines
@@ -82,4 +82,4 @@ async def _started_again(person: Person) -> list[str]:
         person.may_be = [tree(execution / "agentRoot")]
         assert await server.stop() == 0
 
-    return [*found, *leftovers(execution), *violations(execution, person.told)]
+    return [*found, *leftovers(execution), *violations(execution, person.acknowledged)]

@@ -40,7 +40,7 @@ from hankweave_protocol.events import Event, StateTransition
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.transitions import CheckpointCreated, CodonStarted
 from hankweave_server.paths import Layout
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.nth_call import why_not
 from support.running_server import appears, command, journal, running_server, state
 from support.scenarios import cut_short
@@ -95,8 +95,8 @@ Busy = Callable[[Place], AbstractAsyncContextManager[Process]]
 async def starting(place: Place) -> AsyncIterator[Process]:
     """Start a server that has the lock and opens its files."""
     hank = place.hank(codon("one", writes("a.txt", "1")))
-    words = command("run", str(hank), "--execution", str(place.execution), "--json")
-    async with process_of(words) as server, anyio.create_task_group() as reading:
+    argv = command("run", str(hank), "--execution", str(place.execution), "--json")
+    async with process_of(argv) as server, anyio.create_task_group() as reading:
         reading.start_soon(server.to_its_end)
         await appears(place.layout.runtime_lock)
         yield server.process
@@ -106,8 +106,8 @@ async def starting(place: Place) -> AsyncIterator[Process]:
 async def recovering(place: Place) -> AsyncIterator[Process]:
     """Start a server that completes a rollback that a crash interrupted."""
     await cut_short(place.folder)
-    words = command("run", "--execution", str(place.execution), "--json", "--no-autostart")
-    async with process_of(words) as server, anyio.create_task_group() as reading:
+    argv = command("run", "--execution", str(place.execution), "--json", "--no-autostart")
+    async with process_of(argv) as server, anyio.create_task_group() as reading:
         reading.start_soon(server.to_its_end)
         ours = f'"pid":{server.process.pid},'.encode()
         await eventually(lambda: _contains(place.layout.runtime_lock, ours))
@@ -322,19 +322,19 @@ async def with_a_dead_reader(place: Place) -> AsyncIterator[Process]:
 
 
 def _handshake(token: str | None) -> str:
-    said = {"mode": "readonly", "protocolVersion": 1, "sinceSeq": 0, "token": token}
-    return codec.encode({"id": "1", "type": "handshake", "data": said}).decode()
+    data = {"mode": "readonly", "protocolVersion": 1, "sinceSeq": 0, "token": token}
+    return codec.encode({"id": "1", "type": "handshake", "data": data}).decode()
 
 
 @asynccontextmanager
 async def busy(
-    ask: Callable[..., Awaitable[object]], *words: Any, **more: Any
+    ask: Callable[..., Awaitable[object]], *argv: Any, **more: Any
 ) -> AsyncIterator[None]:
     """Send a command; run the block without waiting for the reply."""
 
     async def asked() -> None:
         with contextlib.suppress(*Lost):
-            await ask(*words, **more)
+            await ask(*argv, **more)
 
     async with anyio.create_task_group() as asking:
         asking.start_soon(asked)
@@ -443,4 +443,4 @@ async def _starts_again(place: Place) -> list[str]:
         code = await again.stop()
 
     ended = [] if code == 0 else [f"The next server ended with {code}."]
-    return [*ended, *violations(place.execution, Told())]
+    return [*ended, *violations(place.execution, Acknowledged())]

@@ -18,14 +18,14 @@ from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.events import CodonResumed, CodonWaiting
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.moved_clocks import Clocks, moved_clocks
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.tally import Tally
 from support.tiers import Tier
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 SEED = 20261122
 HOURS = 3 * 3600
@@ -116,7 +116,10 @@ class Struck:
 
     def found(self, latest: float) -> list[str]:
         """Return what is wrong with the execution."""
-        (begun,), resumed = told(self.execution, CodonWaiting), told(self.execution, CodonResumed)
+        (begun,), resumed = (
+            events_of(self.execution, CodonWaiting),
+            events_of(self.execution, CodonResumed),
+        )
         (one,) = state(self.execution).runs[0].codons
         files = tree(self.execution / "agentRoot")
         mine = f"a person's, {self.edits}" if self.edits else "a"
@@ -129,7 +132,7 @@ class Struck:
             f"the files are {files}": files == {"a.txt": mine.encode(), "b.txt": b"b"},
         }
         faults = [fault for fault, holds in checks.items() if not holds]
-        return [*faults, *violations(self.execution, Told())]
+        return [*faults, *violations(self.execution, Acknowledged())]
 
 
 async def test_a_struck_wait_ends_once_and_in_time(

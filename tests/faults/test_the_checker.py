@@ -23,7 +23,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.git_facts import GitWitness
-from support.invariants import Told, tree_violations, violations
+from support.invariants import Acknowledged, tree_violations, violations
 from support.losing import lose_object
 from support.nth_call import Strike, why_not
 from support.running_server import journal, running_server, tree
@@ -33,7 +33,7 @@ from support.watching import idle
 
 class Past(NamedTuple):
     execution: Path
-    told: Told
+    acknowledged: Acknowledged
 
     @property
     def layout(self) -> Layout:
@@ -43,7 +43,7 @@ class Past(NamedTuple):
 @pytest.fixture
 async def past(tmp_path: Path) -> Past:
     """Return an execution at rest, and a client that received all of its events."""
-    told, execution = Told(), tmp_path / "execution"
+    acknowledged, execution = Acknowledged(), tmp_path / "execution"
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "1")), codon("two", writes("a.txt", "2"))
     )
@@ -52,21 +52,21 @@ async def past(tmp_path: Path) -> Past:
         server.client(since_seq=0) as client,
     ):
         await idle(client)
-        told.checkpoints.append(await client.send(CheckpointCreate()))
-        told.rollbacks.append(
+        acknowledged.checkpoints.append(await client.send(CheckpointCreate()))
+        acknowledged.rollbacks.append(
             await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         )
         assert await server.stop() == 0
 
     for event in journal(execution):
-        told.hear(event)
+        acknowledged.receive(event)
 
-    assert violations(execution, told) == []
-    return Past(execution, told)
+    assert violations(execution, acknowledged) == []
+    return Past(execution, acknowledged)
 
 
 def a_blob_is_lost(past: Past) -> None:
-    sha = past.told.checkpoints[0].sha
+    sha = past.acknowledged.checkpoints[0].sha
     blob = GitWitness(past.execution).run("rev-parse", f"{sha}:a.txt").strip()
     lose_object(past.layout.shadow_repository, blob)
 
@@ -80,9 +80,9 @@ def a_branch_is_lost(past: Past) -> None:
 
 def a_commit_is_on_no_record(past: Past) -> None:
     git = GitWitness(past.execution)
-    tree_of_it = git.run("rev-parse", f"{past.told.checkpoints[0].sha}^{{tree}}").strip()
-    words = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-    sha = git.run(*words, "commit-tree", "-m", "nobody's", tree_of_it).strip()
+    tree_of_it = git.run("rev-parse", f"{past.acknowledged.checkpoints[0].sha}^{{tree}}").strip()
+    argv = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    sha = git.run(*argv, "commit-tree", "-m", "nobody's", tree_of_it).strip()
     git.run("update-ref", "refs/heads/run-nobodys", sha)
 
 
@@ -111,33 +111,33 @@ def a_lock_is_left(past: Past) -> None:
 
 
 def a_checkpoint_was_promised(past: Past) -> None:
-    known = past.told.checkpoints[0]
-    past.told.checkpoints.append(msgspec.structs.replace(known, sha="0" * 40))
+    known = past.acknowledged.checkpoints[0]
+    past.acknowledged.checkpoints.append(msgspec.structs.replace(known, sha="0" * 40))
 
 
 def a_rollback_was_promised(past: Past) -> None:
-    known = past.told.rollbacks[0]
+    known = past.acknowledged.rollbacks[0]
     assert known.safety is not None
     safety = msgspec.structs.replace(known.safety, checkpoint_sha="0" * 40)
-    past.told.rollbacks.append(msgspec.structs.replace(known, safety=safety))
+    past.acknowledged.rollbacks.append(msgspec.structs.replace(known, safety=safety))
 
 
 def an_event_was_promised(past: Past) -> None:
-    past.told.events[len(past.told.events) + 1] = "an-event"
+    past.acknowledged.events[len(past.acknowledged.events) + 1] = "an-event"
 
 
 DAMAGES: tuple[tuple[Callable[[Past], None], str], ...] = (
     (a_blob_is_lost, r"Object \w+ below \w+ is missing"),
     (a_branch_is_lost, "on record, and on no ref"),
     (a_commit_is_on_no_record, "on our refs, and 0 times on record"),
-    (the_last_line_is_lost, "A client heard event"),
+    (the_last_line_is_lost, "A client received event"),
     (a_line_is_lost, "not numbered"),
     (the_state_is_another, "not what the journal folds to"),
     (an_intent_is_left, r"Left over: \.hankweave/rollback\.intent"),
     (a_lock_is_left, r"Left over: .*HEAD\.lock"),
     (a_checkpoint_was_promised, "was acknowledged, and is not on record"),
     (a_rollback_was_promised, "was acknowledged, and is lost"),
-    (an_event_was_promised, "A client heard event"),
+    (an_event_was_promised, "A client received event"),
 )
 
 
@@ -147,14 +147,14 @@ async def test_the_checker_sees_every_damage(past: Past, tmp_path: Path) -> None
     for damage, complaint in DAMAGES:
         shutil.rmtree(past.execution)
         copy_execution(copy, past.execution)
-        told = replace(
-            past.told,
-            checkpoints=[*past.told.checkpoints],
-            rollbacks=[*past.told.rollbacks],
-            events={**past.told.events},
+        acknowledged = replace(
+            past.acknowledged,
+            checkpoints=[*past.acknowledged.checkpoints],
+            rollbacks=[*past.acknowledged.rollbacks],
+            events={**past.acknowledged.events},
         )
-        damage(Past(past.execution, told))
-        found = violations(past.execution, told)
+        damage(Past(past.execution, acknowledged))
+        found = violations(past.execution, acknowledged)
         assert any(re.search(complaint, each) for each in found), (damage.__name__, found)
 
 
@@ -189,7 +189,7 @@ def run_struck(folder: Path, group: str, at: int, **how: object) -> tuple[int, S
     work.mkdir()
     strike = Strike(group, str(work), str(folder / "report"), at, **how)  # type: ignore[arg-type]
     done = subprocess.run(
-        [*strike.words(), "--", sys.executable, "-c", THREADS, str(work)], capture_output=True
+        [*strike.argv(), "--", sys.executable, "-c", THREADS, str(work)], capture_output=True
     )
     return done.returncode, strike
 

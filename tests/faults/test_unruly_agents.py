@@ -137,7 +137,7 @@ async def test_nothing_of_an_agent_outlives_a_killed_daemon(
     assert alive == []
 
 
-async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Path) -> None:
+async def test_an_agent_that_kills_its_keeper_leaves_no_process_behind(tmp_path: Path) -> None:
     """A child without environment, in its own session and with a dead keeper, is still found."""
     if containment() != "cgroup":
         pytest.skip("no control group (cgroup v2) can be made here")
@@ -291,7 +291,7 @@ async def test_output_without_measure_fills_no_memory(
 
 
 @pytest.mark.enclosed
-async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tally) -> None:
+async def test_a_fork_bomb_under_limits_delays_no_client(tmp_path: Path, tally: Tally) -> None:
     """T-P6: while 200 processes fork constantly, the daemon replies within a second."""
     execution = tmp_path / "execution"
     with limited_processes(200) as group:
@@ -356,12 +356,12 @@ async def test_many_short_agents_leave_no_zombie(tmp_path: Path, tier: Tier, tal
 @pytest.fixture
 def strangers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
     """Start two unrelated processes with the command line of an agent."""
-    words = program(STAYING["a child"])
+    argv = program(STAYING["a child"])
     places = tmp_path / "a", tmp_path / "b"
     for place in places:
         place.mkdir()
 
-    both = [subprocess.Popen(words, cwd=place, start_new_session=True) for place in places]
+    both = [subprocess.Popen(argv, cwd=place, start_new_session=True) for place in places]
     yield both[0], both[1]
     for stranger in both:
         os.killpg(stranger.pid, signal.SIGKILL)
@@ -379,15 +379,15 @@ async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # t
         await eventually(lambda: list(agents.glob("*.json")))
 
         [record] = agents.glob("*.json")
-        told = json.loads(record.read_bytes())
+        entry = json.loads(record.read_bytes())
         server.kill()
         await server.process.wait()
 
-    told |= {"pid": holder.pid, "pgid": holder.pid, "keeperPid": holder.pid}
+    entry |= {"pid": holder.pid, "pgid": holder.pid, "keeperPid": holder.pid}
     facts = process_table.read(holder.pid)
     assert facts is not None
-    told["starttime"] = told["keeperStarttime"] = facts.start_ticks - 100
-    record.write_text(json.dumps(told))
+    entry["starttime"] = entry["keeperStarttime"] = facts.start_ticks - 100
+    record.write_text(json.dumps(entry))
     async with running_server(None, None, execution, "--no-autostart") as again:
         assert await all_dead(processes) == []
         assert await again.stop() == 0

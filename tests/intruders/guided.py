@@ -27,7 +27,7 @@ def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[byt
         case _:
             (folder / "prompt.md").write_text("Do it.\n")
             file = folder / "hank.json"
-            return lambda data: readers.assert_loaded_or_told(file, data), [readers.hank_text()]
+            return lambda data: readers.assert_loaded_or_rejected(file, data), [readers.hank_text()]
 
 
 def main(reader: str, folder: Path, runs: str) -> None:

@@ -136,7 +136,7 @@ def hank_text(**more: Any) -> bytes:
     ).encode()
 
 
-def assert_loaded_or_told(file: Path, content: bytes) -> None:
+def assert_loaded_or_rejected(file: Path, content: bytes) -> None:
     """Assert that a hank loads, or that HankInvalid has a place and a sentence for each fault."""
     READ["hank"] += 1
     file.write_bytes(content)

@@ -215,7 +215,7 @@ def test_no_attack_gets_out(case: Case) -> None:
     outcomes: dict[str, str] = report["outcomes"]
     assert report["trouble"] == ""
     assert [one for one in outcomes.values() if one.startswith("broken")] == []
-    succeeded = {name for name, said in outcomes.items() if said.startswith("open")}
+    succeeded = {name for name, outcome in outcomes.items() if outcome.startswith("open")}
     assert succeeded <= allowed(case)
     state = STATE[case.layout]
     assert {path for path in report["changed"] if not is_known(path, succeeded, state)} == set()
@@ -233,7 +233,9 @@ def is_known(path: str, succeeded: set[str], state: str) -> bool:
 def test_the_attacks_work_without_a_fence() -> None:
     """Each attack succeeds for an ordinary user, apart from those that the machine may forbid."""
     report = run(Case("ordinary", "beside", Level.NONE), "support.fenced")
-    stopped = {name for name, said in report["outcomes"].items() if not said.startswith("open")}
+    stopped = {
+        name for name, outcome in report["outcomes"].items() if not outcome.startswith("open")
+    }
     assert stopped <= UNAVAILABLE
     assert report["server after"]["memory"] == "hijacked"
     assert len(report["changed"]) > 15

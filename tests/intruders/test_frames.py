@@ -190,7 +190,7 @@ async def test_ten_thousand_messages_a_second_are_mostly_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("half", [b"", b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpg"])
-async def test_two_hundred_half_open_handshakes_keep_nobody_out(
+async def test_two_hundred_half_open_handshakes_block_no_client(
     tmp_path: Path, half: bytes
 ) -> None:
     """A real client connects beside the half-open handshakes, which end after the deadline."""

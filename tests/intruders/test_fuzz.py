@@ -30,7 +30,7 @@ from intruders.readers import (
     READ,
     WHOLE,
     assert_decoded_or_refused,
-    assert_loaded_or_told,
+    assert_loaded_or_rejected,
     assert_opened_or_corrupt,
     hank_text,
     read_transition,
@@ -114,7 +114,7 @@ def test_a_transition_is_read_or_refused(name: str, body: bytes) -> None:
 @given(content=spoiled([WHOLE, b"", WHOLE[:-1]]), durable=st.none() | st.integers(0, 6))
 @example(content=WHOLE[:-30] + bytes(30), durable=5)
 @example(content=WHOLE + b"[" * 200_000 + b"\n", durable=None)
-def test_a_journal_is_opened_or_said_to_be_corrupt(
+def test_a_journal_is_opened_or_reported_as_corrupt(
     tmp_path: Path, content: bytes, durable: int | None
 ) -> None:
     """A journal opens with seqs 1..n and no lost byte, or is corrupt and its file unchanged."""
@@ -123,7 +123,7 @@ def test_a_journal_is_opened_or_said_to_be_corrupt(
 
 @often
 @given(content=spoiled([WHOLE, WHOLE[:-1]]))
-def test_looking_at_a_journal_changes_nothing(tmp_path: Path, content: bytes) -> None:
+def test_reading_a_journal_changes_nothing(tmp_path: Path, content: bytes) -> None:
     """A reader opens the journals that the writer opens, and reports the others as corrupt."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(content)
@@ -150,9 +150,9 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @example(content=hank_text().replace(b"0.5", b"1" + b"0" * 400))
 @example(content=b"[" * 100_000)
-def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
+def test_a_hank_is_loaded_or_its_problems_are_reported(hank_folder: Path, content: bytes) -> None:
     """Any hank.json is loaded, or HankInvalid has a place and a sentence for each fault."""
-    assert_loaded_or_told(hank_folder / "hank.json", content)
+    assert_loaded_or_rejected(hank_folder / "hank.json", content)
 
 
 PROMPT = (
@@ -169,7 +169,7 @@ LAUGHS = b"a: &a [x, x]\n" + b"".join(
 @example(content=b"---\n" + LAUGHS + b"tags: *l\n---\n")
 @example(content=b"---\nversion: 0x" + b"f" * 6_000 + b"\n---\n")
 @example(content=b"---\nname: &a [*a]\n---\n")
-def test_a_prompt_is_read_or_its_fault_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_prompt_is_read_or_its_fault_is_reported(tmp_path: Path, content: bytes) -> None:
     """Any bytes as a prompt with frontmatter give a prompt, or PromptFault, without delay."""
     READ["prompt"] += 1
     file = tmp_path / "prompt.md"
@@ -196,8 +196,8 @@ def test_a_reader_holds_under_a_guided_fuzzer(
     done = subprocess.run(
         words, env=environment(PYTHONPATH=path), capture_output=True, cwd=tmp_path
     )
-    said = done.stderr.decode(errors="replace")
-    assert done.returncode == 0, said[-4_000:]
-    done_runs = re.search(r"Done (\d+) (?:runs )?in", said)
-    assert done_runs is not None, said[-4_000:]
+    output = done.stderr.decode(errors="replace")
+    assert done.returncode == 0, output[-4_000:]
+    done_runs = re.search(r"Done (\d+) (?:runs )?in", output)
+    assert done_runs is not None, output[-4_000:]
     READ[reader] += int(done_runs[1])

@@ -79,7 +79,7 @@ async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path
                         group.start_soon(_catch_up, server.execution, since, lines)
                         group.start_soon(_synchronize, server.execution, since, lines)
 
-                    group.start_soon(_look_back, server.execution, lines)
+                    group.start_soon(_read_history, server.execution, lines)
 
 
 async def _catch_up(execution: Path, since: int, lines: list[Any]) -> None:
@@ -111,7 +111,7 @@ async def _batches(client: Peer) -> list[Any]:
             return found
 
 
-async def _look_back(execution: Path, lines: list[Any]) -> None:
+async def _read_history(execution: Path, lines: list[Any]) -> None:
     address = discover(execution)
     async with peer(address.url, address.token) as client:
         hello = {"type": "handshake", "data": READONLY | {"sendPreviousEvents": True}}

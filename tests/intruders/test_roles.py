@@ -81,7 +81,7 @@ def condition(aim: Target) -> tuple[Any, ...]:
 @pytest.mark.story(
     "A client with the viewer's token sees everything and changes nothing.", of="SECURITY.md"
 )
-async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Path) -> None:
+async def test_a_viewer_may_read_and_is_refused_every_other_command(tmp_path: Path) -> None:
     """Every command is refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
     async with target(tmp_path) as aim:
         before = condition(aim)
@@ -127,12 +127,12 @@ async def agents_socket(folder: Path, **tools: bool) -> AsyncIterator[tuple[Targ
         overrides={"agentTools": tools},
     )
     async with running_server(hank, None, execution) as server:
-        told = execution / "agentRoot" / "socket"
-        await appears(told)
+        record = execution / "agentRoot" / "socket"
+        await appears(record)
         address = discover(execution)
         assert address.token is not None
         aim = Target(server, address.url, address.token, "")
-        path = await eventually(lambda: told.read_text().strip())
+        path = await eventually(lambda: record.read_text().strip())
         yield aim, Path(path)
         go_on.touch()
         await eventually(lambda: not os.path.lexists(path))
@@ -211,9 +211,9 @@ async def test_a_viewer_of_hankweaves_dialect_writes_no_event(tmp_path: Path) ->
         assert (await viewer.message())["type"] == "server.ready"
         for name in COMMANDS.members:
             viewer.send(frame(b'{"id":"1","type":"checkpoint.list"}'))
-            told = await viewer.message()
-            assert (told["type"], "seq" in told) == ("checkpoint.list", False)
-            assert len(told["data"]["checkpoints"]) > 0
+            reply = await viewer.message()
+            assert (reply["type"], "seq" in reply) == ("checkpoint.list", False)
+            assert len(reply["data"]["checkpoints"]) > 0
             viewer.send(frame(msgspec.json.encode({"id": "2", "type": name, "data": {}})))
             viewer.send(frame(b'{"id":"3","type":"ping"}'))
             while (await viewer.message())["type"] != "pong":
@@ -239,7 +239,7 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
         assert (server.rest.callers, server.rest.handled) == ([], [])
 
 
-async def test_a_second_handshake_raises_nobody(tmp_path: Path) -> None:
+async def test_a_second_handshake_raises_no_role(tmp_path: Path) -> None:
     """A viewer that shakes hands again, in any mode, stays a viewer; a guessed token closes it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)

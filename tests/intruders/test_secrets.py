@@ -113,7 +113,7 @@ def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
 
 
 @pytest.mark.story("A key reaches only the agent it is meant for.", of="SECURITY.md")
-async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:
+async def test_twenty_secrets_are_only_where_they_are_documented_to_be(tmp_path: Path) -> None:
     """Known values and forms of keys are nowhere; only the agents' other words are on record."""
     shows = [{"run": f"cat <<'END'\n{text}\nEND"} for text in PRINTED]
     steps = [{"run": "env; set"}, *shows, *({"say": text} for text in SAID)]
@@ -174,10 +174,10 @@ def nothing_masked() -> Iterator[None]:
 
 def open_to_others(folder: Path) -> list[str]:
     """Return paths that others than the owner may access, except links, which have no own mode."""
-    looked_at = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
+    scanned = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
     return [
         f"{stat.filemode(mode)} {path}"
-        for path, mode in looked_at
+        for path, mode in scanned
         if mode & 0o077 and not stat.S_ISLNK(mode)
     ]
 

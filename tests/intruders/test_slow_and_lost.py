@@ -36,7 +36,7 @@ class Reader(asyncio.Protocol):
         self._rest = b""
         self._is_upgraded = False
         self._heard_at = 0.0
-        self.heard = 0
+        self.received = 0
         """The number of events received; a count implies that their seqs were 1, 2, 3 …"""
         self.longest_silence = 0.0
 
@@ -46,7 +46,7 @@ class Reader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
-        if self.heard:
+        if self.received:
             self.longest_silence = max(self.longest_silence, now - self._heard_at)
 
         self._heard_at = now
@@ -58,8 +58,8 @@ class Reader(asyncio.Protocol):
         messages, self._rest = taken_apart(self._rest)
         for message in messages:
             if b',"seq":' in message[:60]:
-                assert message.startswith(b'{"id":"e%d","seq"' % (self.heard + 1)), message[:60]
-                self.heard += 1
+                assert message.startswith(b'{"id":"e%d","seq"' % (self.received + 1)), message[:60]
+                self.received += 1
 
 
 async def crowd(server: SmallServer) -> list[Reader]:
@@ -94,7 +94,7 @@ async def test_a_dead_reader_delays_none_of_fifty(tmp_path: Path) -> None:
         with deaf_socket(port_of(server.url), server.viewer, HELLO):
             await eventually(lambda: server.listener.hub.live_clients == HEALTHY + 1)
             most, pause = await publish(rest, server, count)
-            await eventually(lambda: all(reader.heard == count for reader in readers))
+            await eventually(lambda: all(reader.received == count for reader in readers))
             assert server.listener.evicted_clients == 1
             assert most <= (4 + 1) * MIB, "one outbox, and little more"
 

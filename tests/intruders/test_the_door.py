@@ -98,7 +98,7 @@ async def test_a_web_page_gets_in_from_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.story("No event is sent before the token.", of="SECURITY.md")
-async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
+async def test_before_the_token_nothing_is_disclosed(tmp_path: Path) -> None:
     """A client without a token receives no event, and is disconnected at its deadline."""
     async with small_server(tmp_path, handshake_seconds=3600) as server, peer(server.url) as late:
         for _ in range(5):
@@ -120,7 +120,7 @@ async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "x", "\x00", "é" * 32, "a" * 100_000, "{viewer}0"])
-async def test_a_wrong_token_is_told_nothing_but_that(tmp_path: Path, token: str) -> None:
+async def test_a_wrong_token_gets_only_its_refusal(tmp_path: Path, token: str) -> None:
     """A wrong token gets UNAUTHORIZED and 1008, and no other frame; no log contains the token."""
     async with small_server(tmp_path) as server:
         token = token.format(viewer=server.viewer)

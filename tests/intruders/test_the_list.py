@@ -42,8 +42,8 @@ LIST: dict[str, list[tuple[str, str]]] = {
             "server/transport/test_exposure.py",
             "test_an_open_port_without_address_tls_or_token_is_refused",
         ),
-        ("intruders/test_the_door.py", "test_before_the_token_nothing_is_told"),
-        ("intruders/test_the_door.py", "test_a_wrong_token_is_told_nothing_but_that"),
+        ("intruders/test_the_door.py", "test_before_the_token_nothing_is_disclosed"),
+        ("intruders/test_the_door.py", "test_a_wrong_token_gets_only_its_refusal"),
     ],
     "a crowd that asks for all history and reads nothing": [
         (
@@ -58,12 +58,12 @@ LIST: dict[str, list[tuple[str, str]]] = {
     "roles that a client claims": [
         (LISTENER, "test_the_role_comes_from_the_token"),
         ("intruders/test_roles.py", "test_a_mode_that_there_is_not_is_refused"),
-        ("intruders/test_roles.py", "test_a_second_handshake_raises_nobody"),
+        ("intruders/test_roles.py", "test_a_second_handshake_raises_no_role"),
     ],
     "readonly, every command": [
         (
             "intruders/test_roles.py",
-            "test_a_viewer_may_look_and_is_refused_every_other_command",
+            "test_a_viewer_may_read_and_is_refused_every_other_command",
         ),
         ("intruders/test_roles.py", "test_a_viewer_of_hankweaves_dialect_writes_no_event"),
     ],
@@ -96,7 +96,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
     ],
     "compression bomb": [("intruders/test_frames.py", "test_no_compression_is_agreed_to")],
     "half-open handshakes": [
-        ("intruders/test_frames.py", "test_two_hundred_half_open_handshakes_keep_nobody_out"),
+        ("intruders/test_frames.py", "test_two_hundred_half_open_handshakes_block_no_client"),
         (LISTENER, "test_more_connections_than_allowed_are_cut_off"),
     ],
     "floods": [
@@ -135,7 +135,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
     "planted secrets": [
         (
             "intruders/test_secrets.py",
-            "test_twenty_secrets_are_only_where_they_are_told_to_be",
+            "test_twenty_secrets_are_only_where_they_are_documented_to_be",
         ),
         (
             "server/transport/test_traffic_log.py",
@@ -176,11 +176,11 @@ LIST: dict[str, list[tuple[str, str]]] = {
     ],
     "fuzz: codec, journal reader, hank loader": [
         ("intruders/test_fuzz.py", "test_the_codec_reads_or_refuses"),
-        ("intruders/test_fuzz.py", "test_a_journal_is_opened_or_said_to_be_corrupt"),
-        ("intruders/test_fuzz.py", "test_a_hank_is_loaded_or_its_problems_are_told"),
-        ("intruders/test_fuzz.py", "test_a_prompt_is_read_or_its_fault_is_told"),
+        ("intruders/test_fuzz.py", "test_a_journal_is_opened_or_reported_as_corrupt"),
+        ("intruders/test_fuzz.py", "test_a_hank_is_loaded_or_its_problems_are_reported"),
+        ("intruders/test_fuzz.py", "test_a_prompt_is_read_or_its_fault_is_reported"),
         ("intruders/test_fuzz.py", "test_a_reader_holds_under_a_guided_fuzzer"),
-        (LOAD, "test_any_value_in_any_place_is_loaded_or_told"),
+        (LOAD, "test_any_value_in_any_place_is_loaded_or_reported"),
     ],
     "leaving a fence, at each level": [
         ("intruders/test_confinement.py", "test_no_attack_gets_out"),
@@ -220,5 +220,5 @@ def test_no_test_of_this_folder_is_left_out() -> None:
     assert here - named <= {
         "test_every_field_that_names_a_path_or_a_checkpoint_is_tried",
         "test_a_transition_is_read_or_refused",
-        "test_looking_at_a_journal_changes_nothing",
+        "test_reading_a_journal_changes_nothing",
     }

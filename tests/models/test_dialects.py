@@ -99,8 +99,8 @@ def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> Non
     with gpt(endpoint) as sdk, sdk.responses.stream(**asked) as stream:
         response = stream.get_final_response()
 
-    said, call = response.output
-    assert said.content[0].text == "I write."
+    message, call = response.output
+    assert message.content[0].text == "I write."
     assert (call.name, json.loads(call.arguments)) == ("write_file", FILLED)
     assert (response.usage.input_tokens, response.usage.output_tokens) == (44, 22)
 
@@ -128,7 +128,7 @@ def test_openais_sdk_puts_streamed_chat_together(endpoint: Endpoint) -> None:
         assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (44, 22)
 
 
-def test_geminis_stream_has_words_and_a_call(endpoint: Endpoint) -> None:
+def test_geminis_stream_has_text_and_a_call(endpoint: Endpoint) -> None:
     """Each event is one JSON document, the last with the reason; unstreamed it is one."""
     endpoint.script.add(WRITES, WRITES)
     path = "/v1beta/models/gemini-x"
@@ -201,7 +201,7 @@ def test_a_stream_that_breaks_is_no_answer(trouble: Trouble) -> None:
         (Trouble.REFUSAL, 200, "SAFETY"),
     ],
 )
-def test_gemini_has_words_for_what_it_refuses(trouble: Trouble, status: int, word: str) -> None:
+def test_gemini_has_a_message_for_what_it_refuses(trouble: Trouble, status: int, word: str) -> None:
     """Google's error document has code and status; a refusal is an answer with a safety reason."""
     with scripted_models(Fails(trouble)) as endpoint:
         got, answer = post(endpoint, "/v1beta/models/gemini-x:generateContent", GEMINI_ASKED)
@@ -256,7 +256,7 @@ def test_a_trouble_stands_for_as_many_requests_as_it_says(endpoint: Endpoint) ->
     assert endpoint.script.is_done
 
 
-def test_the_words_said_last_choose_among_scripts(endpoint: Endpoint) -> None:
+def test_the_last_marker_in_the_conversation_chooses_the_script(endpoint: Endpoint) -> None:
     """If words of two scripts occur, the later ones decide; else the common turns apply."""
     endpoint.script.add(Says("common"))
     endpoint.script.on("APPLE", Says("an apple"), Says("two apples"))
@@ -282,7 +282,7 @@ def test_an_answer_that_is_held_comes_when_it_is_let_go(endpoint: Endpoint) -> N
         assert answer.result(5) == "now"
 
 
-def test_a_tool_that_nobody_offers_fails_the_test() -> None:
+def test_a_tool_that_is_not_offered_fails_the_test() -> None:
     """The agent gets an error, and the end of the endpoint's block an assertion."""
     with (
         pytest.raises(AssertionError, match="no_such_tool"),

@@ -166,8 +166,8 @@ def test_the_whole_protocol_is_in_the_document() -> None:
     assert {reply_name(member) for member in COMMANDS.members.values()} <= set(messages)
     assert {event_name(member) for member in EVENTS.members.values()} <= set(messages)
     assert set(SCHEMAS["ErrorCode"]["enum"]) == {code.value for code in ErrorCode}
-    told = [part["properties"]["type"]["const"] for part in SCHEMAS["Transition"]["oneOf"]]
-    assert told == list(TRANSITIONS.names)
+    types = [part["properties"]["type"]["const"] for part in SCHEMAS["Transition"]["oneOf"]]
+    assert types == list(TRANSITIONS.names)
 
 
 def test_a_command_says_whether_it_changes_something() -> None:

@@ -70,7 +70,7 @@ def test_the_two_tables_name_the_same_types() -> None:
 
 
 @pytest.mark.parametrize("member", sorted(set(EVENTS.names) - reference.TYPES))
-def test_an_event_type_of_ours_is_dropped_or_told_in_words_of_hankweave(member: str) -> None:
+def test_an_event_type_of_ours_is_dropped_or_converted_to_one_of_hankweave(member: str) -> None:
     """No event that Hankweave lacks is sent under its own name."""
     said_otherwise = {"rollback.failed": "error", "server.degraded": "error"}
     said_otherwise["server.recovered"] = "info"
@@ -143,7 +143,7 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "action", "is_told"),
+    ("source", "action", "is_projected"),
     [
         ({"kind": "tool_use", "toolUseId": "t1"}, "modified", True),
         ({"kind": "codon-start"}, "created", True),
@@ -156,8 +156,8 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
         ({"kind": "rollback"}, "modified", False),
     ],
 )
-def test_changes_of_files_are_told_where_hankweave_tells_them(
-    source: dict[str, str], action: str, is_told: bool
+def test_file_changes_are_published_where_hankweave_publishes_them(
+    source: dict[str, str], action: str, is_projected: bool
 ) -> None:
     """Files that a call wrote, and files that exist when a codon starts, are reported."""
     data = {
@@ -169,17 +169,17 @@ def test_changes_of_files_are_told_where_hankweave_tells_them(
         "source": source,
         "codonId": "one",
     }
-    assert (projected("file.updated", data) is not None) == is_told
+    assert (projected("file.updated", data) is not None) == is_projected
 
 
-def test_a_link_that_was_created_is_not_told() -> None:
+def test_a_created_link_is_not_published() -> None:
     """A link has no checksum, and neither has a file that was gone before it could be read."""
     link = {"path": "a", "filename": "a", "action": "created", "sha256": "", "bytes": 4}
     assert projected("file.updated", {**link, "source": {"kind": "codon-start"}}) is None
 
 
 @pytest.mark.parametrize("reason", ["codon-failed", "stopped"])
-def test_a_server_that_idles_for_a_reason_of_ours_says_nothing(reason: str) -> None:
+def test_idling_for_a_reason_of_ours_is_not_published(reason: str) -> None:
     """Hankweave reports a failed codon by `codon.completed`, and a stop by `info`."""
     assert projected("server.idle", {"reason": reason, "message": "x"}) is None
     idle = {"reason": "codon-completed", "message": "x"}
@@ -234,8 +234,8 @@ def test_a_rollback_to_the_beginning_goes_by_its_checkpoint() -> None:
         "checkpointType": "initial",
         "codonsToProcess": [],
     }
-    told = payload("rollback.started", started)
-    assert (told["fromCodon"], told["toCodon"]) == ("", "initial")
+    data = payload("rollback.started", started)
+    assert (data["fromCodon"], data["toCodon"]) == ("", "initial")
     completed = {
         "fromRun": "r1",
         "toRun": "r2",
@@ -248,7 +248,7 @@ def test_a_rollback_to_the_beginning_goes_by_its_checkpoint() -> None:
     assert payload("rollback.completed", completed)["codonId"] == "initial"
 
 
-def test_what_cannot_be_said_is_said_otherwise_or_left_out() -> None:
+def test_unrepresentable_events_are_converted_or_left_out() -> None:
     """Content that Hankweave cannot express is converted or left out.
 
     A sentinel's list is sent as text. Unexpected model usage, the end of a loop, and a reason that

@@ -342,7 +342,7 @@ def test_a_target_is_met_up_to_its_limit(value: float, target: Target | None, is
     assert a_figure(value, target).is_met is is_met
 
 
-def test_the_table_tells_a_missed_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_marks_a_missed_target(capsys: pytest.CaptureFixture[str]) -> None:
     """The table shows value, ratio, target and verdict uncut, however narrow the terminal is."""
     print_table([a_figure(25_000, AtLeast(50_000)), a_figure(60_000, AtLeast(50_000))])
 
@@ -430,7 +430,7 @@ def test_a_missed_target_fails_the_run(
     assert (tmp_path / RESULTS).exists()
 
 
-def test_a_quick_look_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_run_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fewer rounds or other trees the last complete run's figures stay."""
     scales: list[Scale] = []
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_had_here_is_refused_with_the_reason(tmp_path: Path) -> N
         assert "hankweave.json" in (stop.value.hint or "")
 
 
-def test_what_has_no_effect_is_said_where_somebody_set_it(tmp_path: Path) -> None:
+def test_a_setting_without_effect_is_reported_where_it_was_set(tmp_path: Path) -> None:
     """Defaults, and values that are already in effect, cause no message."""
     layer = file_of(
         tmp_path,
@@ -151,9 +151,9 @@ def test_a_file_is_read_or_refused_with_its_place(tmp_path: Path) -> None:
     read = config.read_file(path)
     assert read is not None
     assert read.layer.values == {"sentinel.enablePersistence": False}
-    for text, said in (('{"port": }', "line 1, column 10"), ("[]", "expected an object")):
+    for text, message in (('{"port": }', "line 1, column 10"), ("[]", "expected an object")):
         path.write_text(text)
-        with pytest.raises(Stop, match=said) as stop:
+        with pytest.raises(Stop, match=message) as stop:
             config.read_file(path)
 
         assert stop.value.exit_code is ExitCode.CONFIGURATION

@@ -26,7 +26,7 @@ class Scene:
 
     def __init__(self) -> None:
         settings = RunSettings(hank=Path("hank.json"), data=None, unattended=True)
-        self.clients, self.looks = 0, 0
+        self.clients, self.counts = 0, 0
         self.policy = ExitPolicy(settings, self._count)
         self.guard = TreeGuard(self.policy.recheck)
         self.runner = SimpleNamespace(is_busy=True, outcome=Outcome.WAITING, upcoming=None)
@@ -34,7 +34,7 @@ class Scene:
         self.ended: list[Outcome] = []
 
     def _count(self) -> int:
-        self.looks += 1
+        self.counts += 1
         return self.clients
 
     async def wait(self) -> None:
@@ -92,18 +92,18 @@ async def test_a_client_that_comes_in_time_keeps_the_server(
     assert scene.ended == [Outcome.FAILED]
 
 
-async def test_a_server_at_rest_does_not_look_again_and_again() -> None:
+async def test_a_server_at_rest_does_not_poll() -> None:
     """It looks once for each change."""
     scene = Scene()
     with limited():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(scene.wait)
             await scene.change(clients=1, is_busy=False, outcome=Outcome.COMPLETED)
-            looks = scene.looks
+            counts = scene.counts
             for _ in range(1_000):
                 await anyio.lowlevel.checkpoint()
 
-            assert scene.looks == looks
+            assert scene.counts == counts
             await scene.change()
-            assert scene.looks == looks + 1
+            assert scene.counts == counts + 1
             tasks.cancel_scope.cancel()

@@ -162,16 +162,16 @@ def deliver(kind: str) -> Callable[[Rude, pytest.MonkeyPatch], str]:
 def export(rude: Rude, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", rude.url)
     monkeypatch.setattr("hankweave_server.features.tracing.otlp.FLUSH", LIMIT)
-    told: list[str] = []
+    output: list[str] = []
     monkeypatch.setattr(
         "hankweave_server.features.tracing.otlp.log",
-        type("Log", (), {"warning": lambda _, text, *words: told.append(text % words)})(),
+        type("Log", (), {"warning": lambda _, text, *words: output.append(text % words)})(),
     )
     exporter = open_exporter(Wanted(traces=True, metrics=False, with_content=False), "tonight")
     exporter.open_log()
     exporter.send(Span("one", 1, 2, None, 1, {}).ended(2))
     exporter.close(within=LIMIT)
-    return "\n".join(told)
+    return "\n".join(output)
 
 
 SENDERS = {
@@ -200,12 +200,12 @@ def _own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_an_endless_answer_is_cut_off(sender: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The read part is bounded; a webhook and a service count by their status."""
     with answering(200) as rude:
-        said = SENDERS[sender](rude, monkeypatch)
+        output = SENDERS[sender](rude, monkeypatch)
 
     assert rude.paths
     assert rude.sent < ENDLESS // 2
     if sender not in ("webhook", "service"):
-        assert "larger than" in said
+        assert "larger than" in output
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -216,11 +216,11 @@ def test_a_redirect_is_reported_and_not_followed(
 ) -> None:
     """A key in a header stays with the host that was named, and nothing is lost in silence."""
     with answering(status) as rude:
-        said = SENDERS[sender](rude, monkeypatch)
+        output = SENDERS[sender](rude, monkeypatch)
 
     assert "/elsewhere" not in rude.paths
-    assert str(status) in said or sender == "service"
-    assert "redirects are not followed" in said or "did not accept" in said
+    assert str(status) in output or sender == "service"
+    assert "redirects are not followed" in output or "did not accept" in output
 
 
 @pytest.mark.parametrize("sender", ["anthropic", "collector"])
@@ -234,10 +234,10 @@ def test_an_answer_that_takes_too_long_is_given_up(
     at_once = transport.fail_after
     monkeypatch.setattr(transport, "fail_after", lambda _: at_once(0))
     with answering(200) as rude:
-        said = SENDERS[sender](rude, monkeypatch)
+        output = SENDERS[sender](rude, monkeypatch)
 
     assert rude.sent < ENDLESS // 2
-    assert "took longer" in said or "timed out" in said
+    assert "took longer" in output or "timed out" in output
 
 
 async def test_a_destination_that_never_ends_its_headers_is_given_up(

@@ -140,7 +140,7 @@ BOTH = pytest.mark.parametrize("level", [Level.LANDLOCK, Level.NAMESPACE])
 
 
 @BOTH
-def test_the_same_project_goes_on_without_a_word(machine: Machine, level: Level) -> None:
+def test_the_same_project_goes_on_without_a_message(machine: Machine, level: Level) -> None:
     """Its state is where it was, also when the level of confinement changes in between."""
     machine.confines_by(level)
     root = machine.project()
@@ -492,7 +492,7 @@ def test_a_history_outside_survives_git_clean(machine: Machine) -> None:
     assert marker_of(root) is not None
 
 
-def test_a_removed_project_leaves_no_word_for_its_successor(machine: Machine) -> None:
+def test_a_removed_project_leaves_no_message_for_its_successor(machine: Machine) -> None:
     """A new project at the path of a removed one is simply new, and so is one after `cleanup`."""
     machine.confines_by(Level.NAMESPACE)
     root = machine.project()
@@ -504,7 +504,7 @@ def test_a_removed_project_leaves_no_word_for_its_successor(machine: Machine) ->
     assert machine.start(root).note is None
 
 
-def test_a_lost_state_home_is_said(machine: Machine) -> None:
+def test_a_lost_state_home_is_reported(machine: Machine) -> None:
     """The marker shows that there was a history, as in a container without its volume."""
     root = machine.project()
     machine.begin(root, "A")

@@ -115,10 +115,10 @@ def test_a_server_that_begins_while_the_register_is_read_stays_in_it(
     """It found its entry there, and created nothing; the reader puts the entry back."""
     root = execution(tmp_path / "out")
     register.register(root)
-    look: Callable[[Path], Path | None] = register.state_folder_of
-    looks: list[Path | None] = [None]
+    original: Callable[[Path], Path | None] = register.state_folder_of
+    results: list[Path | None] = [None]
     monkeypatch.setattr(
-        register, "state_folder_of", lambda path: looks.pop() if looks else look(path)
+        register, "state_folder_of", lambda path: results.pop() if results else original(path)
     )
     assert executions_outside(usual) == []
     assert executions_outside(usual) == [root]
@@ -188,11 +188,11 @@ def test_a_row_says_what_became_of_an_execution(usual: Path) -> None:
     assert (found["b"].state, found["b"].failure, found["b"].cost) == ("new", None, 0.0)
 
 
-def journal(root: Path, *told: EventData) -> None:
+def journal(root: Path, *journaled: EventData) -> None:
     path = root / ".hankweave" / "events" / "events.jsonl"
     path.parent.mkdir(exist_ok=True)
     with path.open("ab") as file:
-        for seq, data in enumerate(told, 1):
+        for seq, data in enumerate(journaled, 1):
             event = Event(
                 id=f"e{seq}", seq=EventSeq(seq), timestamp=MOMENT, type=data.TYPE, data=data
             )

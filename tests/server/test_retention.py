@@ -153,7 +153,7 @@ def test_a_branch_that_has_nothing_left_is_deleted():
     )
 
 
-def test_somebody_elses_commit_stays():
+def test_a_foreign_commit_stays():
     """A commit that is no known checkpoint protects its ancestors."""
     history = [*FORK, foreign(5, 3)]
     policy = RetentionPolicy(max_count=0)

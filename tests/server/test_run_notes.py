@@ -83,17 +83,17 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_events(
             update(**fields)
 
     monkeypatch.setattr(lock, "update", update_slowly)
-    notes, heard = RunNotes(lock, layout), list[int]()
+    notes, seqs = RunNotes(lock, layout), list[int]()
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: notes.run(on_lost=_raise))
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: heard.append(e.event.seq)):
+        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: seqs.append(e.event.seq)):
             ledger.leave(RunStarted(run=a_run()))
             await anyio.to_thread.run_sync(is_writing.wait)
-            await eventually(lambda: heard == [1])
+            await eventually(lambda: seqs == [1])
             ledger.leave(Info(message="meanwhile"))
-            await eventually(lambda: heard == [1, 2])
+            await eventually(lambda: seqs == [1, 2])
             assert run_in(layout) is None
             may_write.set()
             await eventually(lambda: run_in(layout) == RUN)
@@ -110,11 +110,11 @@ async def test_a_failing_disk_ends_the_server_with_a_sentence(
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    notes, heard = RunNotes(lock, layout), list[int]()
+    notes, seqs = RunNotes(lock, layout), list[int]()
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
-        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: heard.append(e.event.seq)):
+        with ledger.subscribe(notes.handle), ledger.subscribe(lambda e: seqs.append(e.event.seq)):
             await ledger.record(RunStarted(run=a_run()), Info(message="last"))
 
         with monkeypatch.context() as broken:
@@ -126,7 +126,7 @@ async def test_a_failing_disk_ends_the_server_with_a_sentence(
 
     assert stop.value.exit_code is ExitCode.IO_ERROR
     assert str(layout.runtime_lock) in stop.value.message
-    assert heard == [1, 2]
+    assert seqs == [1, 2]
 
 
 async def test_a_lost_directory_is_reported_when_a_run_begins(layout: Layout, lock: HeldLock):

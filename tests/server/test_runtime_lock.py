@@ -101,9 +101,9 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def tell(self, word: str) -> None:
+    def send(self, command: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(word + "\n")
+        self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Server:
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
 
-    def ask(self, word: str) -> dict[str, Any]:
-        self.tell(word)
+    def ask(self, command: str) -> dict[str, Any]:
+        self.send(command)
         return self.answer()
 
     def kill(self) -> None:
@@ -278,7 +278,7 @@ def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
     with servers(layout.root, 8) as starters:
         for _ in range(25):
             for starter in starters:
-                starter.tell("acquire")
+                starter.send("acquire")
 
             answers = [starter.answer() for starter in starters]
             owners = [i for i, answer in enumerate(answers) if answer["owned"]]
@@ -440,14 +440,14 @@ def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> No
 
 def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
     """T-L11: after 75 s of local monotonic time without a change the lock is stale."""
-    clock, told = MovedClock(), list[str]()
+    clock, messages = MovedClock(), list[str]()
     write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
-    lock = acquire(layout, clock, wait=clock.wait, report=told.append)
+    lock = acquire(layout, clock, wait=clock.wait, report=messages.append)
     assert clock.seconds == 75
     assert lock.previous is not None
     assert lock.previous.run_id == RUN
-    assert "waiting up to 75 s" in told[0]
-    assert [line.rpartition(": ")[2] for line in told[1:]] == [
+    assert "waiting up to 75 s" in messages[0]
+    assert [line.rpartition(": ")[2] for line in messages[1:]] == [
         f"{left} s left." for left in range(70, 0, -5)
     ]
     lock.release()
@@ -628,7 +628,7 @@ async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
     lock.release()
 
 
-async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout) -> None:
+async def test_a_deleted_lock_file_is_written_again(layout: Layout) -> None:
     """runtime.lock grants nothing, so its absence revokes nothing; the next beat restores it."""
     clock = BeatenClock()
     lock = acquire(layout, clock, RUN)
@@ -688,10 +688,10 @@ async def test_a_fault_that_passes_is_logged_and_no_loss(
     """While the lock cannot be checked the server continues, and beats again when it can."""
     clock = BeatenClock()
     lock = acquire(layout, clock)
-    looks, find_loss = threading.Semaphore(0), lock._find_loss
+    checks, find_loss = threading.Semaphore(0), lock._find_loss
 
     def refuse() -> None:
-        looks.release()
+        checks.release()
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(lock, "_find_loss", refuse)
@@ -699,7 +699,7 @@ async def test_a_fault_that_passes_is_logged_and_no_loss(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
             for _ in range(3):
-                await anyio.to_thread.run_sync(looks.acquire)
+                await anyio.to_thread.run_sync(checks.acquire)
 
             monkeypatch.setattr(lock, "_find_loss", find_loss)
             await anyio.to_thread.run_sync(clock.await_a_whole_beat)
@@ -720,15 +720,15 @@ def _refusing(number: int) -> Callable[..., None]:
     return refuse
 
 
-@pytest.mark.parametrize(("number", "is_told"), [(errno.ENOSPC, False), (errno.EIO, True)])
+@pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
 ) -> None:
     """An update that finds no space is written by a later beat; any other fault is raised."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
         broken.setattr(fsutil, "replace", _refusing(number))
-        with pytest.raises(OSError, match="Input") if is_told else contextlib.nullcontext():
+        with pytest.raises(OSError, match="Input") if is_raised else contextlib.nullcontext():
             lock.update(port=7)
 
     lock.update(run_id=RUN)
@@ -785,17 +785,19 @@ async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
     lock.release()
 
 
-async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_the_lock_writes_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between two beats the lock is only read: runtime.lock is unchanged."""
     monkeypatch.setattr("hankweave_server.runtime_lock.held._CHECK_INTERVAL", BEAT)
     lock = acquire(layout, SystemClock())
-    before, looks = snapshot(layout.state_directory), threading.Semaphore(0)
+    before, checks = snapshot(layout.state_directory), threading.Semaphore(0)
     find_loss = lock._find_loss
-    monkeypatch.setattr(lock, "_find_loss", lambda: (looks.release(), find_loss())[1])
+    monkeypatch.setattr(lock, "_find_loss", lambda: (checks.release(), find_loss())[1])
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: lock.heartbeat(timedelta(hours=1), on_lost=_raise))
         for _ in range(3):
-            assert await anyio.to_thread.run_sync(lambda: looks.acquire(timeout=LIMIT))
+            assert await anyio.to_thread.run_sync(lambda: checks.acquire(timeout=LIMIT))
 
         tasks.cancel_scope.cancel()
 
@@ -848,7 +850,7 @@ def test_a_fault_of_the_disk_is_no_absence(
     lock.release()
 
 
-def test_a_foreign_lock_whose_start_nobody_can_read_is_respected(layout: Layout) -> None:
+def test_a_foreign_lock_with_an_unreadable_start_time_is_respected(layout: Layout) -> None:
     """While its process lives, an unreadable start time counts as valid."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         write_foreign(layout, pid=other.pid, startTime="yesterday")

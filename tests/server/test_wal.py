@@ -127,9 +127,7 @@ def test_the_next_lines_of_a_journal_share_the_flush(
 
 
 @pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "turned over"])
-def test_lines_that_nobody_has_written_yet_stay_in_the_log(
-    store: Store, *, is_settled: bool
-) -> None:
+def test_lines_that_are_not_written_yet_stay_in_the_log(store: Store, *, is_settled: bool) -> None:
     """A record that holds them is not given up before the journal has them."""
     journal = store.root / "events"
     journal.write_bytes(b"1\n")

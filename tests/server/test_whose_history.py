@@ -137,7 +137,7 @@ def test_whose_history_a_start_continues(case: str) -> None:
     assert decide(seen) == decision
 
 
-def test_a_disk_without_times_of_creation_is_told_by_its_number() -> None:
+def test_a_disk_without_creation_times_is_identified_by_its_number() -> None:
     """Device and inode are compared where the time of creation is not known."""
     here = ProjectFolder("/workspace", device=1, inode=10, born=None)
     assert decide(Evidence(here, None, A)).finding == "same"

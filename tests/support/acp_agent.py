@@ -298,11 +298,11 @@ class StandIn:
         _put(1, {"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     async def _say(self, kind: str, text: str) -> None:
-        tell = acp.update_agent_message_text
+        build = acp.update_agent_message_text
         if kind == "agent_thought_chunk":
-            tell = acp.update_agent_thought_text  # type: ignore[assignment]
+            build = acp.update_agent_thought_text  # type: ignore[assignment]
 
-        await self._update(tell(text))
+        await self._update(build(text))
 
     async def _update(self, update: Any) -> None:
         await self._peer.session_update(session_id=self._session, update=update)

@@ -99,7 +99,7 @@ class FixedClient(Client):
     def __init__(
         self,
         state: State,
-        told: tuple[tuple[float, EventData], ...] = (),
+        events: tuple[tuple[float, EventData], ...] = (),
         *,
         status: ServerStatus,
         replies: Mapping[type[CommandData], object] | None = None,
@@ -113,8 +113,8 @@ class FixedClient(Client):
         self.is_up = True
         self._granted: Mode = mode
         self._journal: list[bytes] = []
-        self._told: asyncio.Queue[Event] = asyncio.Queue()
-        for seconds, data in told:
+        self._pending: asyncio.Queue[Event] = asyncio.Queue()
+        for seconds, data in events:
             self._append(data, NOW - timedelta(seconds=seconds))
 
     @property
@@ -136,7 +136,7 @@ class FixedClient(Client):
     def publish(self, data: EventData, **changes: Any) -> None:
         """Append an event and send it; `changes` are fields of the status from then on."""
         self.status_now = msgspec.structs.replace(self.status_now, **changes)
-        self._told.put_nowait(self._append(data, NOW))
+        self._pending.put_nowait(self._append(data, NOW))
 
     def _append(self, data: EventData, at: datetime) -> Event:
         seq = len(self._journal) + 1
@@ -148,7 +148,7 @@ class FixedClient(Client):
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
-            yield await self._told.get()
+            yield await self._pending.get()
 
     async def send(self, command: CommandData) -> Any:
         reply: Any
@@ -305,13 +305,13 @@ def result(number: int, text: str = "", *, ms: int = 20, **fields: Any) -> ToolR
     return ToolResult(**(known | fields))
 
 
-def words(text: str) -> AssistantAction:
+def message(text: str) -> AssistantAction:
     return AssistantAction(codon_id=CHECK, action="message", content=text)
 
 
 RAW = '    raw = row["depth"].strip()\n'
-TOLD: tuple[tuple[float, EventData], ...] = (
-    (88, words("The schema from the last review allows an **empty** depth. I check every row.")),
+EVENTS: tuple[tuple[float, EventData], ...] = (
+    (88, message("The schema from the last review allows an **empty** depth. I check every row.")),
     (87, call(1, "Read", file_path="/work/agentRoot/src/records.py")),
     (86, result(1, ms=900)),
     (85, call(2, "Read", file_path="/work/agentRoot/schema/orders.json")),
@@ -333,7 +333,7 @@ TOLD: tuple[tuple[float, EventData], ...] = (
     (72, result(5, "....F\n1 failed, 4 passed", ms=6400, is_error=True)),
     (
         70,
-        words("One row has no depth. The rule has to be:\n\n- no depth: 0\n- else a number"),
+        message("One row has no depth. The rule has to be:\n\n- no depth: 0\n- else a number"),
     ),
 )
 
@@ -451,7 +451,7 @@ REPLIES: Mapping[type[CommandData], object] = {
 def a_scene(
     *codons: CodonExecution,
     asked: PermissionRequested | None = None,
-    told: tuple[tuple[float, EventData], ...] = TOLD,
+    events: tuple[tuple[float, EventData], ...] = EVENTS,
     mode: Mode = "readandwrite",
     **changes: Any,
 ) -> FixedClient:
@@ -462,11 +462,11 @@ def a_scene(
     is_active = isinstance(steps[-1], RunningCodon)
     if asked is not None:
         given = asked.tool_input
-        told = (*told, (60, call(6, asked.tool_name, **given)), (59, asked))
+        events = (*events, (60, call(6, asked.tool_name, **given)), (59, asked))
 
     return FixedClient(
         msgspec.structs.replace(state, **changes),
-        told,
+        events,
         status=a_status(
             "check" if is_active else None,
             () if asked is None else (pending(asked),),

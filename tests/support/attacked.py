@@ -73,9 +73,9 @@ class Attacked:
         assert _standing(pid) == self._standing
         outcomes: dict[str, str] = json.loads(report.read_text())
         assert outcomes.keys() == attacks.ATTACKS.keys()
-        broken = {name: said for name, said in outcomes.items() if said.startswith("broken")}
+        broken = {name: result for name, result in outcomes.items() if result.startswith("broken")}
         assert broken == {}, broken
-        succeeded = {name for name, said in outcomes.items() if said.startswith("open")}
+        succeeded = {name for name, result in outcomes.items() if result.startswith("open")}
         reached = succeeded - HARMLESS - NEED_A_STAND_IN - set(possible)
         assert reached == set(), {name: outcomes[name] for name in reached}
         before, after = self._before, self._outside()

@@ -667,21 +667,21 @@ def outcome(name: str, facts: Any) -> str:
     if pid == 0:
         signal.alarm(30)
         try:
-            said = f"open: {str(ATTACKS[name](facts))[:80]}"
+            result = f"open: {str(ATTACKS[name](facts))[:80]}"
         except OSError as error:
-            said = f"stopped: {errno.errorcode.get(error.errno or 0, error)}"
+            result = f"stopped: {errno.errorcode.get(error.errno or 0, error)}"
         except Exception as error:
-            said = f"broken: {error!r}"
+            result = f"broken: {error!r}"
 
-        os.write(writing, said.encode())
+        os.write(writing, result.encode())
         os._exit(0)
 
     os.close(writing)
     with open(reading, "rb") as file:
-        said = file.read().decode()
+        result = file.read().decode()
 
     _, status = os.waitpid(pid, 0)
-    return said or f"broken: it ended with {status}"
+    return result or f"broken: it ended with {status}"
 
 
 def _refuse_the_machine(outside: list[str]) -> None:

@@ -48,9 +48,9 @@ def _may_refuse(done: Done, broken: set[str]) -> bool:
     if done.returncode == DONE:
         return True
 
-    said = done.stdout + done.stderr
-    assert broken, said
-    assert "fsck --repair" in said, said
+    output = done.stdout + done.stderr
+    assert broken, output
+    assert "fsck --repair" in output, output
     return False
 
 

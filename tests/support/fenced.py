@@ -198,7 +198,7 @@ async def run(
     """Run a command at a level; return its exit code, stdout and stderr."""
     fence = None if level is Level.NONE else Fence(policy_of(facts, base), level)
     subprocess_tasks = SubprocessTasks(RunId("run"), CodonId("codon"), base / "processes", fence)
-    said: list[bytes] = [b"", b""]
+    output: list[bytes] = [b"", b""]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": facts.home,
@@ -206,15 +206,15 @@ async def run(
     async with subprocess_tasks.start(command, Path(facts.linked_tree), environment) as child:
         async with anyio.create_task_group() as tasks:
             for number, stream in enumerate((child.stdout, child.stderr)):
-                tasks.start_soon(_collect, stream, said, number)
+                tasks.start_soon(_collect, stream, output, number)
 
         await child.ended()
-        return child.exit_code, said[0].decode(), said[1].decode()
+        return child.exit_code, output[0].decode(), output[1].decode()
 
 
-async def _collect(stream: Any, said: list[bytes], number: int) -> None:
+async def _collect(stream: Any, output: list[bytes], number: int) -> None:
     async for chunk in stream.chunks():
-        said[number] += chunk
+        output[number] += chunk
 
 
 def imitate_docker() -> None:
@@ -241,8 +241,8 @@ def try_command(base: Path, layout: str, level: Level, command: list[str]) -> Ma
     os.unlink(facts.shared_memory)
     facts.port = 7
     facts.home = str(Path.home())  # The real one, because of the toolchains in it.
-    code, said, trouble = anyio.run(run, command, facts, base, level)
-    return {"code": code, "said": said, "trouble": trouble}
+    code, output, trouble = anyio.run(run, command, facts, base, level)
+    return {"code": code, "said": output, "trouble": trouble}
 
 
 def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
@@ -264,7 +264,7 @@ def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
         Path(facts.tree, "facts.json").write_text(json.dumps(vars(facts)))
         before = _ask(server), snapshot(base, Path(facts.tree))
         command = [sys.executable, "-I", "-S", str(ATTACKS), "facts.json"]
-        code, said, trouble = anyio.run(run, command, facts, base, level)
+        code, output, trouble = anyio.run(run, command, facts, base, level)
         after = _ask(server), snapshot(base, Path(facts.tree))
     finally:
         os.unlink(facts.shared_memory)
@@ -276,12 +276,12 @@ def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
         name for name in {*before[1], *after[1]} if before[1].get(name) != after[1].get(name)
     }
     return {
-        "outcomes": json.loads(said or "{}"),
+        "outcomes": json.loads(output or "{}"),
         "trouble": trouble if code == 0 else f"exit code {code}: {trouble}",
         "server before": before[0],
         "server after": after[0],
         "changed": sorted(changed),
-        "said": said,
+        "said": output,
     }
 
 

@@ -37,10 +37,10 @@ class FlushCounter:
         """Return the calls of fsync, fdatasync and syncfs so far."""
         return self._counts()[0]
 
-    def looks(self) -> int:
+    def stat_calls(self) -> int:
         """Return the calls of stat and lstat by name so far."""
         return self._counts()[1]
 
     def _counts(self) -> tuple[int, int]:
-        flushes, looks = struct.unpack("=2Q", self._file.read_bytes())
-        return int(flushes), int(looks)
+        flushes, stat_calls = struct.unpack("=2Q", self._file.read_bytes())
+        return int(flushes), int(stat_calls)

@@ -44,7 +44,7 @@ _SUBMODULE = b"160000"
 
 
 @dataclass
-class Told:
+class Acknowledged:
     """The events that clients received, and so may rely on."""
 
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Told:
     is_at_rest: bool = False
     """A codon has run, and no event followed it."""
 
-    def hear(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         if event.seq:  # A notice has none: events without disk space come later.
             self.events[event.seq] = event.id
 
@@ -69,23 +69,23 @@ class Told:
         self.is_at_rest = idle is not None and idle.reason != "startup"
 
     @property
-    def acknowledgements(self) -> int:
+    def count(self) -> int:
         answers = len(self.checkpoints) + len(self.rollbacks) + len(self.branches)
         return answers + len(self.explorations) + len(self.events)
 
 
-def violations(execution: Path, told: Told) -> list[str]:
+def violations(execution: Path, acknowledged: Acknowledged) -> list[str]:
     """Return the faults of an execution whose server has stopped; there should be none."""
     layout = Layout.of_execution(execution)
     if not layout.journal.exists():
-        return _of_nothing(layout, told)
+        return _of_nothing(layout, acknowledged)
 
     events = journal(execution)
     record = _Record.of(events)
     return [
         *_numbering(events),
         *_checkpoints(execution, record),
-        *_acknowledged(events, record, told),
+        *_acknowledged(events, record, acknowledged),
         *_folding(execution, events),
         *leftovers(execution),
     ]
@@ -172,17 +172,19 @@ def _numbering(events: list[Event]) -> Iterator[str]:
             yield f"Event {name} stands {count} times in the journal."
 
 
-def _acknowledged(events: list[Event], record: _Record, told: Told) -> Iterator[str]:
+def _acknowledged(
+    events: list[Event], record: _Record, acknowledged: Acknowledged
+) -> Iterator[str]:
     ids: dict[int, str] = {event.seq: event.id for event in events}
-    for seq, name in told.events.items():
+    for seq, name in acknowledged.events.items():
         if ids.get(seq) != name:
-            yield f"A client heard event {seq} ({name}); the journal has {ids.get(seq)}."
+            yield f"A client received event {seq} ({name}); the journal has {ids.get(seq)}."
 
-    for checkpoint in told.checkpoints:
+    for checkpoint in acknowledged.checkpoints:
         if record.made[checkpoint.sha] != 1:
             yield f"Checkpoint {checkpoint.sha} was acknowledged, and is not on record."
 
-    for report in told.rollbacks:
+    for report in acknowledged.rollbacks:
         # Without a safety checkpoint there was nothing to do: the files already matched the target.
         if report.safety and report.safety.checkpoint_sha not in record.safeties:
             yield f"A rollback to {report.target.checkpoint_sha} was acknowledged, and is lost."
@@ -199,9 +201,9 @@ def _folding(execution: Path, events: list[Event]) -> Iterator[str]:
         yield "state.json is not what the journal folds to."
 
 
-def _of_nothing(layout: Layout, told: Told) -> list[str]:
+def _of_nothing(layout: Layout, acknowledged: Acknowledged) -> list[str]:
     """Check that an execution without a journal never acknowledged anything."""
-    lost = ["The journal is gone."] if told.acknowledgements else []
+    lost = ["The journal is gone."] if acknowledged.count else []
     return lost + (["There is a state without a journal."] if layout.state.exists() else [])
 
 

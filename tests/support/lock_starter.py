@@ -27,9 +27,9 @@ class Starter:
         self._layout = Layout.of_execution(root)
         self._held: HeldLock | None = None
 
-    def execute(self, word: str) -> dict[str, Any]:
+    def execute(self, command: str) -> dict[str, Any]:
         try:
-            match word:
+            match command:
                 case "acquire":
                     self._held = acquire(self._layout, SystemClock())
                     return {"owned": True, "previous": self._previous_pid()}

@@ -88,9 +88,9 @@ class Endpoint:
         }
 
     def answer(self, request: Request) -> bytes:
-        said = request.body["messages"][-1]["content"]
+        content = request.body["messages"][-1]["content"]
         speak = _anthropic if request.path.endswith("/messages") else _openai
-        return json.dumps(speak(self, request.body, f"heard {said}")).encode()
+        return json.dumps(speak(self, request.body, f"heard {content}")).encode()
 
 
 def _anthropic(endpoint: Endpoint, body: Body, text: str) -> Body:

@@ -67,7 +67,7 @@ class Strike:
         what = errno.errorcode[self.error] if self.error else self.deed
         return f"{what} at {self.group} {self.at}{' and later' if self.for_ever else ''}"
 
-    def words(self) -> list[str]:
+    def argv(self) -> list[str]:
         return [sys.executable, str(Path(__file__).resolve()), json.dumps(asdict(self))]
 
     @property
@@ -178,13 +178,13 @@ class Tracer:
         stop = os.WSTOPSIG(status)
         passed_on = 0
         if stop == _CALL_STOP:
-            self._look(thread)
+            self._inspect(thread)
         elif status >> 16 == 0:
             passed_on = stop
 
         _ptrace(_CONT_TO_CALL, thread, 0, passed_on)
 
-    def _look(self, thread: int) -> None:
+    def _inspect(self, thread: int) -> None:
         info = self._info
         if not _ptrace(_CALL_INFO, thread, ctypes.sizeof(info), ctypes.addressof(info)):
             return

@@ -14,5 +14,5 @@ def outcome(error: type[E], call: Callable[P, T], *args: P.args, **kwargs: P.kwa
     """Return the call's result, or the one error it may raise; any other one is a bug."""
     try:
         return call(*args, **kwargs)
-    except error as told:
-        return told
+    except error as raised:
+        return raised

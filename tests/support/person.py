@@ -24,7 +24,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import Sha
-from support.invariants import Told
+from support.invariants import Acknowledged
 from support.running_server import tree
 from support.struck import Lost, Tree
 from support.waiting import limited
@@ -43,7 +43,7 @@ class Person:
 
     execution: Path
     chance: random.Random
-    told: Told = field(default_factory=Told)
+    acknowledged: Acknowledged = field(default_factory=Acknowledged)
     trees: dict[Sha, Tree] = field(default_factory=dict)
     """The files at each checkpoint that was acknowledged."""
     may_be: list[Tree] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Person:
         self.write(name, self.chance.randbytes(self.chance.randrange(9_000)))
         self.may_be = [tree(self.work_tree)]
         record = await client.send(CheckpointCreate())
-        self.told.checkpoints.append(record)
+        self.acknowledged.checkpoints.append(record)
         self.trees[record.sha] = self.may_be[0]
 
     def write(self, name: str, content: bytes) -> None:
@@ -81,12 +81,12 @@ class Person:
         before = self.may_be[0]
         self.may_be = [before, self.trees[sha]]
         report = await client.send(RollbackToCheckpoint(checkpoint_sha=sha))
-        self.told.rollbacks.append(report)
+        self.acknowledged.rollbacks.append(report)
         self.may_be = [self.trees[sha]]
         # A rollback to where the execution is already cannot be undone: an undo takes back another.
         if report.safety is not None and self.chance.random() < 0.5:
             self.may_be.append(before)
-            self.told.rollbacks.append(await client.send(RollbackUndo()))
+            self.acknowledged.rollbacks.append(await client.send(RollbackUndo()))
             self.may_be = [before]
 
     async def collect(self, client: Client) -> None:
@@ -109,12 +109,12 @@ class Person:
     async def listen(self, client: Client) -> None:
         try:
             async for event in client.events():
-                self.hear(event)
+                self.receive(event)
         except Lost:
             return
 
-    def hear(self, event: Event) -> None:
-        self.told.hear(event)
+    def receive(self, event: Event) -> None:
+        self.acknowledged.receive(event)
 
 
 @dataclass
@@ -138,14 +138,14 @@ class CarefulPerson(Person):
 
     def will_have_enough(self, more: int) -> anyio.Event:
         """Return an event that is set when that many more events have been received."""
-        self.enough = len(self.told.events) + more
+        self.enough = len(self.acknowledged.events) + more
         self.has_enough = anyio.Event()
         self._is_gone = False
         return self.has_enough
 
-    def hear(self, event: Event) -> None:
-        super().hear(event)
-        if len(self.told.events) >= self.enough:
+    def receive(self, event: Event) -> None:
+        super().receive(event)
+        if len(self.acknowledged.events) >= self.enough:
             self.has_enough.set()
 
         is_end = isinstance(event.data, ServerIdle) and event.data.reason in _ENDS_OF_CODONS

@@ -27,7 +27,7 @@ from hankweave_protocol import reference
 from support.reference_schema import faults_of
 from support.waiting import LIMIT
 
-BETWEEN_LOOKS = 0.05
+SCAN_INTERVAL = 0.05
 DEEPEST = 4
 """Levels below a test's folder that are searched for executions."""
 
@@ -35,18 +35,18 @@ NOT_ENTERED = frozenset({".git", ".hankweave", "agentRoot", "read_only_data_sour
 HANDSHAKE = {"mode": "readonly", "sendPreviousEvents": True, "sinceSeq": 0}
 QUESTIONS = ("ping", "checkpoint.list", "history.sync")
 PING = json.dumps({"id": "last", "type": "ping"})
-"""The last question to a server that outlives its test: all that it sent before has been heard."""
+"""The last question to a server that outlives its test, received after all else."""
 
 
 @dataclass
-class Heard:
+class Received:
     """The frames that reference clients have received."""
 
     events: int = 0
     servers: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def add(self, other: Heard) -> None:
+    def add(self, other: Received) -> None:
         self.events += other.events
         self.servers += other.servers
         self.faults += other.faults
@@ -63,7 +63,7 @@ class ReferenceClients:
     """Followers of each server that appears below a folder, in a thread of their own."""
 
     def __init__(self, folder: Path) -> None:
-        self.heard = Heard()
+        self.received = Received()
         self._folder = folder
         self._known: set[tuple[str, int, int]] = set()
         self._executions: set[Path] = set()
@@ -83,7 +83,7 @@ class ReferenceClients:
     ) -> None:
         self._is_over.set()
         self._thread.join()
-        self.heard.faults += self._misfits()
+        self.received.faults += self._misfits()
 
     def _run(self) -> None:
         asyncio.run(self._follow_all())
@@ -94,7 +94,7 @@ class ReferenceClients:
             for execution, port in self._new_servers():
                 tasks.add(asyncio.create_task(self._follow(execution, port)))
 
-            await asyncio.sleep(BETWEEN_LOOKS)
+            await asyncio.sleep(SCAN_INTERVAL)
 
         for socket in self._sockets:
             with contextlib.suppress(WebSocketException):
@@ -126,7 +126,7 @@ class ReferenceClients:
             async with connect(
                 url, additional_headers=headers, proxy=None, max_size=None, compression=None
             ) as socket:
-                self.heard.servers += 1
+                self.received.servers += 1
                 await socket.send(json.dumps({"type": "handshake", "data": HANDSHAKE}))
                 for number, question in enumerate(QUESTIONS):
                     await socket.send(json.dumps({"id": f"q{number}", "type": question}))
@@ -137,14 +137,14 @@ class ReferenceClients:
 
                 pongs = 0
                 async for frame in socket:
-                    self._hear(execution, frame)
+                    self._receive(execution, frame)
                     pongs += _is_pong(json.loads(frame))
                     if pongs > QUESTIONS.count("ping"):
                         return
 
-    def _hear(self, execution: Path, frame: str | bytes) -> None:
-        self.heard.events += _count(json.loads(frame))
-        self.heard.faults += [f"{execution.name}: {fault}" for fault in faults_of(frame)]
+    def _receive(self, execution: Path, frame: str | bytes) -> None:
+        self.received.events += _count(json.loads(frame))
+        self.received.faults += [f"{execution.name}: {fault}" for fault in faults_of(frame)]
 
     def _misfits(self) -> Iterator[str]:
         """Name the events that Hankweave has but that could not be sent in its shape."""
@@ -159,7 +159,7 @@ class ReferenceClients:
                     try:
                         reference.convert(line)
                     except reference.Unrepresentable as misfit:
-                        yield f"{execution.name}: not told: {misfit}"
+                        yield f"{execution.name}: not sent: {misfit}"
                     except ValueError:
                         continue  # A line that a test has torn.
 

@@ -135,7 +135,7 @@ def fields(**named: Check) -> Check:
     return check
 
 
-def told_apart(tag: str, members: dict[Any, Check]) -> Check:
+def tagged_union(tag: str, members: dict[Any, Check]) -> Check:
     def check(value: Any, at: str) -> Iterator[str]:
         member = members.get(value.get(tag)) if isinstance(value, dict) else None
         if member is None:
@@ -159,7 +159,7 @@ STATUS = one_of(
     "skipped",
 )
 STRATEGY = one_of("immediate", "debounce", "count", "timeWindow")
-EXIT_STATUS = told_apart(
+EXIT_STATUS = tagged_union(
     "type",
     {
         "success": fields(type=string),
@@ -191,7 +191,7 @@ def node(value: Any, at: str) -> Iterator[str]:
         "children": array(node),
     }
     members = {True: fields(**common), False: fields(**common, lastModified=string)}
-    yield from told_apart("isDirectory", members)(value, at)
+    yield from tagged_union("isDirectory", members)(value, at)
 
 
 CODON_EXECUTION = fields(
@@ -353,7 +353,7 @@ DATA: dict[str, Check] = {
         action=one_of("created", "modified", "deleted"),
         sha256=matching("[0-9a-f]{64}"),
         bytes=natural,
-        source=told_apart(
+        source=tagged_union(
             "kind",
             {
                 "tool_use": fields(kind=string, toolUseId=string),

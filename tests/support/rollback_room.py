@@ -55,7 +55,7 @@ class Room:
     def is_intended(self) -> bool:
         return self.ctx.layout.rollback_intent.exists()
 
-    async def told(self, kind: type[EventData]) -> list[EventData]:
+    async def events_of(self, kind: type[EventData]) -> list[EventData]:
         await self.ctx.ledger.flush()
         events = journal(self.ctx.layout.root)
         return [event.data for event in events if isinstance(event.data, kind)]

@@ -27,7 +27,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.domain.execution_thread import beginnings, thread
 from hankweave_server.paths import Layout
-from support.invariants import Told, tree_violations, violations
+from support.invariants import Acknowledged, tree_violations, violations
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import BESIDE, Grounds, Scenario, attempts_beside
@@ -154,28 +154,28 @@ async def crashed(folder: Path) -> None:
 # --- actions --------------------------------------------------------------------------------------
 
 
-async def run_a_codon(client: Client, told: Told) -> None:
+async def run_a_codon(client: Client, acknowledged: Acknowledged) -> None:
     await client.send(CodonNext())
 
     async def is_at_rest() -> bool:
         await client.send(GetServerStatus())
-        return told.is_at_rest
+        return acknowledged.is_at_rest
 
     await eventually(is_at_rest)
 
 
-async def checkpoint(client: Client, told: Told) -> None:
-    told.checkpoints.append(await client.send(CheckpointCreate(label="by hand")))
+async def checkpoint(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.checkpoints.append(await client.send(CheckpointCreate(label="by hand")))
 
 
-async def back(client: Client, told: Told) -> None:
-    told.rollbacks.append(
+async def back(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.rollbacks.append(
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
     )
 
 
-async def paths_back(client: Client, told: Told) -> None:
-    told.rollbacks.append(
+async def paths_back(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.rollbacks.append(
         await client.send(
             RollbackToCodon(
                 codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "gone", "d")
@@ -184,29 +184,31 @@ async def paths_back(client: Client, told: Told) -> None:
     )
 
 
-async def undo(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.send(RollbackUndo()))
+async def undo(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.rollbacks.append(await client.send(RollbackUndo()))
 
 
-async def collect(client: Client, told: Told) -> None:
+async def collect(client: Client, acknowledged: Acknowledged) -> None:
     await client.send(StoreGc(max_count=0))
 
 
-async def redo(client: Client, told: Told) -> None:
-    told.rollbacks.append(await client.send(RollbackRedo()))
+async def redo(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.rollbacks.append(await client.send(RollbackRedo()))
 
 
-async def branch(client: Client, told: Told) -> None:
+async def branch(client: Client, acknowledged: Acknowledged) -> None:
     place = Path(client.ready.execution_path).with_name(BESIDE) / "branch"
     page = await client.send(ListCheckpoints(kinds=("completed",)))
     sha = next(each.sha for each in page.checkpoints if each.coordinate.codon_id == "one")
-    told.branches.append(await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place))))
+    acknowledged.branches.append(
+        await client.send(ExecutionBranch(checkpoint_sha=sha, path=str(place)))
+    )
 
 
-async def explore(client: Client, told: Told) -> None:
+async def explore(client: Client, acknowledged: Acknowledged) -> None:
     """Try the second codon once more, and wait until the attempt has ended."""
     begun = await client.send(ExplorationStart(codon_id=CodonId("two"), n=1, score="echo 1"))
-    told.explorations.append(begun.exploration_id)
+    acknowledged.explorations.append(begun.exploration_id)
     await _exploration_ends(client)
 
 
@@ -217,17 +219,17 @@ async def _exploration_ends(client: Client) -> None:
     await eventually(has_ended)
 
 
-async def adopt(client: Client, told: Told) -> None:
+async def adopt(client: Client, acknowledged: Acknowledged) -> None:
     shown = await client.send(ExplorationShow())
     attempt = shown.attempts[0].attempt_id
-    told.rollbacks.append(await client.send(ExplorationAdopt(attempt_id=attempt)))
+    acknowledged.rollbacks.append(await client.send(ExplorationAdopt(attempt_id=attempt)))
 
 
-async def merge(client: Client, told: Told) -> None:
+async def merge(client: Client, acknowledged: Acknowledged) -> None:
     shown = await client.send(ExplorationShow())
     attempt = shown.attempts[0].attempt_id
     command = ExplorationAdopt(attempt_id=attempt, merge=True, on_conflict="theirs")
-    told.rollbacks.append(await client.send(command))
+    acknowledged.rollbacks.append(await client.send(command))
 
 
 async def explored(folder: Path) -> None:
@@ -245,9 +247,9 @@ async def explored(folder: Path) -> None:
         assert await server.stop() == 0
 
 
-async def is_explored_once(execution: Path, told: Told) -> list[str]:
+async def is_explored_once(execution: Path, acknowledged: Acknowledged) -> list[str]:
     """Check that an exploration on record ends, each attempt once, with nothing left over."""
-    acknowledged = set(told.explorations)
+    expected = set(acknowledged.explorations)
     async with running_server(None, None, execution, "--no-autostart") as server:
         async with server.client() as client:
 
@@ -262,7 +264,7 @@ async def is_explored_once(execution: Path, told: Told) -> list[str]:
         assert await server.stop() == 0
 
     known = {each.exploration_id for each in found.explorations}
-    faults = [f"Exploration {each} is lost." for each in acknowledged - known]
+    faults = [f"Exploration {each} is lost." for each in expected - known]
     places = attempts_beside(execution)
     faults += [f"{path.name} is left." for path in execution.parent.glob(".hankweave-branch-*")]
     attempts = [attempt for each in found.explorations for attempt in each.attempts]
@@ -279,7 +281,7 @@ async def is_explored_once(execution: Path, told: Told) -> list[str]:
     return faults
 
 
-async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
+async def is_whole_or_nothing(execution: Path, acknowledged: Acknowledged) -> list[str]:
     """Check a branch: if it was reported it exists, can be started, and has no other name."""
     found = sorted(path.name for path in (execution.with_name(BESIDE)).iterdir())
     made = [event for event in journal(execution) if isinstance(event.data, ExecutionBranched)]
@@ -287,17 +289,17 @@ async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
         return [f"{len(made)} branches are on record, and there is {found}."]
 
     if not made:
-        return ["A branch was acknowledged, and is lost."] if told.branches else []
+        return ["A branch was acknowledged, and is lost."] if acknowledged.branches else []
 
     place = execution.with_name(BESIDE) / "branch"
     async with running_server(None, None, place, "--no-autostart") as server:
         differing = tree_violations(place, AFTER_ONE)
         assert await server.stop() == 0
 
-    return [f"In the branch: {what}" for what in [*differing, *violations(place, Told())]]
+    return [f"In the branch: {what}" for what in [*differing, *violations(place, Acknowledged())]]
 
 
-async def stands_on_one_line(execution: Path, told: Told) -> list[str]:
+async def stands_on_one_line(execution: Path, acknowledged: Acknowledged) -> list[str]:
     """Check that the completed codons begin the plan, and none precedes a new beginning."""
     stands = state(execution)
     entries = thread(stands)

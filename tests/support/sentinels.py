@@ -115,7 +115,7 @@ class Stage:
     time: ManualTime
     actor: Actor
     layout: Layout
-    told: list[EventData | Transition]
+    published: list[EventData | Transition]
     seq: int = 0
 
     def show(self, *events: EventData) -> None:
@@ -124,8 +124,8 @@ class Stage:
             event = an_event(data, self.seq)
             self.watch.observe(event, codec.encode(event))
 
-    def says(self, kind: type[Any]) -> list[Any]:
-        return [entry for entry in self.told if isinstance(entry, kind)]
+    def events_of(self, kind: type[Any]) -> list[Any]:
+        return [entry for entry in self.published if isinstance(entry, kind)]
 
     async def drain(self) -> None:
         with limited():
@@ -138,8 +138,8 @@ class Stage:
     @property
     def state(self) -> SentinelState:
         """Return the state according to the last transition."""
-        told: list[SentinelStatesUpdated] = self.says(SentinelStatesUpdated)
-        return told[-1].sentinels.loaded[0]
+        states: list[SentinelStatesUpdated] = self.events_of(SentinelStatesUpdated)
+        return states[-1].sentinels.loaded[0]
 
     def outputs(self, name: str = "narrator") -> list[Path]:
         return sorted((self.layout.sentinel_outputs / name).iterdir())
@@ -205,10 +205,10 @@ async def on_stage(
     """Load sentinels in a folder of their own; the folder is the hank's directory too."""
     layout = Layout.of_execution(folder)
     layout.work_tree.mkdir(parents=True, exist_ok=True)
-    time, player, told = ManualTime(), actor or Actor(), list[EventData | Transition]()
+    time, player, published = ManualTime(), actor or Actor(), list[EventData | Transition]()
 
-    async def tell(*said: EventData | Transition) -> None:
-        told.extend(said)
+    async def publish(*data: EventData | Transition) -> None:
+        published.extend(data)
 
     setting = SentinelSetting(
         run_id=RUN,
@@ -219,7 +219,7 @@ async def on_stage(
         clock=time,
         models=Cast({"play/actor": player}),
         price=price,
-        publish=tell,
+        publish=publish,
         wait=time.wait,
         persists=persists,
     )
@@ -227,7 +227,7 @@ async def on_stage(
     with limited():
         async with anyio.create_task_group() as tasks:
             report = await watch.load(tasks)
-            yield Stage(watch, report, time, player, layout, told)
+            yield Stage(watch, report, time, player, layout, published)
             await watch.unload("codon-complete")
 
 

@@ -134,9 +134,9 @@ class SmallServer:
         ) as socket:
             client = RawClient(socket)
             if hello:
-                await client.say({"type": "handshake", "data": hello})
-                assert (await client.hear())["type"] == "handshake.response"
-                assert (await client.hear())["type"] == "server.ready"
+                await client.send({"type": "handshake", "data": hello})
+                assert (await client.receive())["type"] == "handshake.response"
+                assert (await client.receive())["type"] == "server.ready"
 
             yield client
 
@@ -144,7 +144,7 @@ class SmallServer:
     async def follower(self, **hello: Any) -> AsyncIterator[RawClient]:
         """Connect a client of this protocol, which sees each event as it is in the journal."""
         async with self.raw(protocolVersion=1, **hello) as client:
-            assert (await client.hear())["type"] == "state.snapshot"
+            assert (await client.receive())["type"] == "state.snapshot"
             yield client
 
 
@@ -152,13 +152,13 @@ class SmallServer:
 class RawClient:
     socket: ClientConnection
 
-    async def say(self, frame: dict[str, Any] | str | bytes) -> None:
+    async def send(self, frame: dict[str, Any] | str | bytes) -> None:
         if isinstance(frame, dict):
             await self.socket.send(encode(frame), text=True)
         else:
             await self.socket.send(frame)
 
-    async def hear(self) -> Any:
+    async def receive(self) -> Any:
         return msgspec.json.decode(await self.socket.recv())
 
 

@@ -113,8 +113,8 @@ def _work(conversation: list[Message], transcript: Path, asked: argparse.Namespa
     _add(conversation, transcript, prompt)
     while True:
         answer = _ask(asked.model, conversation)
-        said = {"role": "assistant", "content": answer["content"]}
-        known_as = _add(conversation, transcript, said)
+        message = {"role": "assistant", "content": answer["content"]}
+        known_as = _add(conversation, transcript, message)
         _emit({"type": "assistant", "message": answer, "uuid": known_as})
         if answer["stop_reason"] == "refusal":
             raise Refused("the model refused, by its provider's usage policy.")
@@ -240,8 +240,8 @@ def _add(conversation: list[Message], transcript: Path, message: Message) -> str
 
 
 def _result(session: str, text: str, *, is_error: bool) -> None:
-    said = {"subtype": "success", "is_error": is_error, "result": text, "session_id": session}
-    _emit({"type": "result", **said})
+    result = {"subtype": "success", "is_error": is_error, "result": text, "session_id": session}
+    _emit({"type": "result", **result})
 
 
 def _emit(message: Message) -> None:

@@ -32,7 +32,7 @@ from hankweave_server import wal
 from hankweave_server.local.short_ids import MANAGED_NAME
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
-from support.invariants import Told, leftovers, tree_violations, violations
+from support.invariants import Acknowledged, leftovers, tree_violations, violations
 from support.nth_call import Deed, Strike
 from support.running_server import (
     IS_MEASURED,
@@ -65,8 +65,8 @@ BESIDE = "beside"
 
 Tree = dict[str, bytes]
 
-Act = Callable[[Client, Told], Awaitable[None]]
-Aftermath = Callable[[Path, Told], Awaitable[list[str]]]
+Act = Callable[[Client, Acknowledged], Awaitable[None]]
+Aftermath = Callable[[Path, Acknowledged], Awaitable[list[str]]]
 """Returns additional faults of an execution that has been started again."""
 
 Lost = (ConnectionError, OSError, TimeoutError, CommandRefused)
@@ -94,20 +94,20 @@ class Scenario:
 
 @dataclass
 class Output:
-    """A process's output, with a wait for a word in it."""
+    """A process's output, with a wait for a text in it."""
 
     process: anyio.abc.Process
     lines: list[str] = field(default_factory=list)
 
-    async def until(self, word: str) -> bool:
-        """Read up to a line with the word in it; return False if the process ended before."""
+    async def until(self, text: str) -> bool:
+        """Read up to a line with the text in it; return False if the process ended before."""
         assert self.process.stdout is not None
         rest = b""
         with limited():
             async for chunk in self.process.stdout:
                 *lines, rest = (rest + chunk).split(b"\n")
                 self.lines += [line.decode() for line in lines]
-                if any(word in line for line in self.lines[-len(lines) - 1 :]):
+                if any(text in line for line in self.lines[-len(lines) - 1 :]):
                     return True
 
         return False
@@ -141,10 +141,10 @@ def _processor_time(process: psutil.Process) -> float:
 
 
 @asynccontextmanager
-async def process_of(words: list[str]) -> AsyncIterator[Output]:
+async def process_of(argv: list[str]) -> AsyncIterator[Output]:
     """Run a process whose output is read; kill it at the end if it still lives."""
     async with await anyio.open_process(
-        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         try:
             yield Output(process)
@@ -209,10 +209,10 @@ class Grounds:
             self._before = tree(self.execution / "agentRoot")
 
         strike = self.strike("write", 0)
-        told = await self._act(strike)
+        acknowledged = await self._act(strike)
         self._after = tree(self.execution / "agentRoot")
         self._travels = self._has_travelled()
-        assert told.is_done, "nothing was struck, and yet it was not done"
+        assert acknowledged.is_done, "nothing was struck, and yet it was not done"
         assert self._found == []
         return strike.counted
 
@@ -231,16 +231,16 @@ class Grounds:
 
         With `arrives` the fault is no excuse for an incomplete action.
         """
-        told = await self._act(strike)
+        acknowledged = await self._act(strike)
         is_a_start = self.scenario.act is None and not self.scenario.is_at_work
-        arrives = arrives or is_a_start or bool(told.rollbacks)
+        arrives = arrives or is_a_start or bool(acknowledged.rollbacks)
         arrives = arrives or self._has_travelled()
-        found = [*self._found, *await self._start_again(told, *self._expected(arrives))]
+        found = [*self._found, *await self._start_again(acknowledged, *self._expected(arrives))]
         where = f"{self.scenario.name}, {strike}"
         self.tally.add(
             f"{DEEDS[strike.deed]} {self.scenario.name}",
             of="points",
-            acknowledged=told.acknowledgements,
+            acknowledged=acknowledged.count,
             violations=[f"{where}: {what}" for what in found],
         )
         if found:
@@ -284,28 +284,30 @@ class Grounds:
 
     # --- under the strike ---------------------------------------------------------------------
 
-    async def _act(self, strike: Strike) -> Told:
+    async def _act(self, strike: Strike) -> Acknowledged:
         self._lay_out()
         self._found.clear()
         Path(strike.report).unlink(missing_ok=True)
         self._armed.touch()
-        words = command("run", str(self.hank), "--execution", str(self.execution), "--json")
-        words += self.scenario.flags
+        argv = command("run", str(self.hank), "--execution", str(self.execution), "--json")
+        argv += self.scenario.flags
         if "--headless" not in self.scenario.flags:
-            words.append("--no-exit-on-complete")
+            argv.append("--no-exit-on-complete")
 
-        told = Told()
+        acknowledged = Acknowledged()
         if self.scenario.act is None:
-            await self._whole_life(strike, [*strike.words(), "--", *words], told)
+            await self._whole_life(strike, [*strike.argv(), "--", *argv], acknowledged)
         else:
-            await self._one_act(strike, words, self.scenario.act, told)
+            await self._one_act(strike, argv, self.scenario.act, acknowledged)
 
-        return told
+        return acknowledged
 
-    async def _whole_life(self, strike: Strike, words: list[str], told: Told) -> None:
-        async with process_of(words) as output:
+    async def _whole_life(
+        self, strike: Strike, argv: list[str], acknowledged: Acknowledged
+    ) -> None:
+        async with process_of(argv) as output:
             if await output.until('"server.ready"'):
-                await self._listening(told, _rest if self.scenario.is_at_work else _nothing)
+                await self._listening(acknowledged, _rest if self.scenario.is_at_work else _nothing)
                 if output.process.returncode is None:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(output.process.pid, signal.SIGTERM)
@@ -317,17 +319,19 @@ class Grounds:
             assert Path(strike.report).exists(), output.lines
             self._judge(strike, code, output)
 
-    async def _one_act(self, strike: Strike, words: list[str], act: Act, told: Told) -> None:
-        async with process_of(words) as server:
+    async def _one_act(
+        self, strike: Strike, argv: list[str], act: Act, acknowledged: Acknowledged
+    ) -> None:
+        async with process_of(argv) as server:
             assert await server.until('"server.ready"'), server.lines
-            async with process_of([*strike.words(), str(server.process.pid)]) as tracer:
+            async with process_of([*strike.argv(), str(server.process.pid)]) as tracer:
                 assert await tracer.until("attached"), tracer.lines
                 async with anyio.create_task_group() as group:
                     group.start_soon(server.to_its_end)
-                    await self._listening(told, act)
+                    await self._listening(acknowledged, act)
                     self._armed.unlink(missing_ok=True)
                     if strike.deed != "kill":
-                        await self._goes_on_or_ends(server, told)
+                        await self._goes_on_or_ends(server, acknowledged)
 
                     kill(server.process)
 
@@ -339,14 +343,16 @@ class Grounds:
                 assert Path(strike.report).exists(), tracer.lines
                 self._judge(strike, code, server)
 
-    async def _goes_on_or_ends(self, server: Output, told: Told) -> None:
+    async def _goes_on_or_ends(self, server: Output, acknowledged: Acknowledged) -> None:
         """Check that the server either works after a temporary fault or has ended."""
 
         async def works_or_has_ended() -> bool:
             if server.process.returncode is None:
-                await self._listening(told, _one_more)
+                await self._listening(acknowledged, _one_more)
 
-            works = bool(told.checkpoints) and told.checkpoints[-1].label == ONE_MORE
+            works = (
+                bool(acknowledged.checkpoints) and acknowledged.checkpoints[-1].label == ONE_MORE
+            )
             return works or server.process.returncode is not None
 
         try:
@@ -363,24 +369,24 @@ class Grounds:
         if code not in ENDS:
             self._found.append(f"It ended with exit code {code}.")
 
-    async def _listening(self, told: Told, act: Act) -> None:
+    async def _listening(self, acknowledged: Acknowledged, act: Act) -> None:
         """Act, and record all events meanwhile."""
         try:
             async with (
                 session(self.execution, since_seq=0) as client,
                 anyio.create_task_group() as group,
             ):
-                group.start_soon(self._hear, client, told)
-                await _acted(client, told, act)
+                group.start_soon(self._receive, client, acknowledged)
+                await _acted(client, acknowledged, act)
                 group.cancel_scope.cancel()
         except Lost:
             return
 
-    async def _hear(self, client: Client, told: Told) -> None:
+    async def _receive(self, client: Client, acknowledged: Acknowledged) -> None:
         """Record the events; free some space when the server reports a full disk."""
         try:
             async for event in client.events():
-                told.hear(event)
+                acknowledged.receive(event)
                 if isinstance(event.data, ServerDegraded):
                     self._armed.unlink(missing_ok=True)
         except Lost:
@@ -388,7 +394,7 @@ class Grounds:
 
     # --- after the restart --------------------------------------------------------------------
 
-    async def _start_again(self, told: Told, *expected: Tree) -> list[str]:
+    async def _start_again(self, acknowledged: Acknowledged, *expected: Tree) -> list[str]:
         try:
             async with running_server(self.hank, None, self.execution, "--no-autostart") as server:
                 found = [
@@ -397,7 +403,7 @@ class Grounds:
                 ]
                 async with server.client() as client:
                     try:
-                        told.checkpoints.append(
+                        acknowledged.checkpoints.append(
                             await client.send(CheckpointCreate(label="It still works."))
                         )
                     except CommandRefused as refusal:
@@ -411,9 +417,9 @@ class Grounds:
             found.append(f"It stopped with exit code {code}.")
 
         if self.scenario.aftermath is not None:
-            found += await self.scenario.aftermath(self.execution, told)
+            found += await self.scenario.aftermath(self.execution, acknowledged)
 
-        return [*found, *violations(self.execution, told)]
+        return [*found, *violations(self.execution, acknowledged)]
 
     async def _left_over(self) -> list[str]:
         """Return leftovers of a start; a server that has just begun may be saving its state."""
@@ -425,31 +431,31 @@ class Grounds:
         return []
 
 
-async def _nothing(client: Client, told: Told) -> None:
+async def _nothing(client: Client, acknowledged: Acknowledged) -> None:
     """Only connect a client."""
     await client.send(GetServerStatus())
 
 
-async def _rest(client: Client, told: Told) -> None:
+async def _rest(client: Client, acknowledged: Acknowledged) -> None:
     """Wait until the plan has ended."""
 
     async def is_at_rest() -> bool:
         await client.send(GetServerStatus())
-        return told.is_at_rest
+        return acknowledged.is_at_rest
 
     await eventually(is_at_rest)
 
 
-async def _one_more(client: Client, told: Told) -> None:
-    told.checkpoints.append(await client.send(CheckpointCreate(label=ONE_MORE)))
+async def _one_more(client: Client, acknowledged: Acknowledged) -> None:
+    acknowledged.checkpoints.append(await client.send(CheckpointCreate(label=ONE_MORE)))
 
 
-async def _acted(client: Client, told: Told, act: Act) -> None:
+async def _acted(client: Client, acknowledged: Acknowledged, act: Act) -> None:
     try:
         with limited():
-            await act(client, told)
+            await act(client, acknowledged)
 
-        told.is_done = True
+        acknowledged.is_done = True
     except Lost:
         return
 

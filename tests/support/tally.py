@@ -69,8 +69,8 @@ class Tally:
             ).rstrip()
 
         rows = self.rows.values()
-        done, told = (sum(row.done for row in rows), sum(row.acknowledged for row in rows))
-        yield line.format("all", done, told, len(self.violations), "").rstrip()
+        done, acknowledged = (sum(row.done for row in rows), sum(row.acknowledged for row in rows))
+        yield line.format("all", done, acknowledged, len(self.violations), "").rstrip()
         yield from self.violations
         yield f"violations: {len(self.violations)}"
 

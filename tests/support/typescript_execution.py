@@ -219,7 +219,7 @@ def _events(sha: str, version: Version) -> Sequence[Mapping[str, Any]]:
     """Return the events: one of each kind that matters to a reader."""
     file: dict[str, Any] = {"path": "a.txt", "filename": "a.txt", "content": BODY}
     file |= {"action": "created"}
-    told: list[tuple[str, dict[str, Any]]] = [
+    entries: list[tuple[str, dict[str, Any]]] = [
         ("info", {"message": "Starting"}),
         (
             "state.transition",
@@ -270,5 +270,5 @@ def _events(sha: str, version: Version) -> Sequence[Mapping[str, Any]]:
     ]
     return [
         {"id": f"{version}-{number}", "timestamp": TIMES[number], "type": kind, "data": data}
-        for number, (kind, data) in enumerate(told)
+        for number, (kind, data) in enumerate(entries)
     ]

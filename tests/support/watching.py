@@ -84,7 +84,7 @@ async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
     return (await client.send(ListCheckpoints())).checkpoints
 
 
-def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
+def events_of(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
     """Return the data of all journaled events of a type."""
     events = (event for event in journal(execution) if event.seq > since)
     return [event.data for event in events if isinstance(event.data, kind)]
@@ -92,5 +92,5 @@ def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
 
 def transitions(execution: Path, kind: type[Transition]) -> list[Any]:
     """Return all journaled transitions of a type."""
-    found = (decode_transition(each) for each in told(execution, StateTransition))
+    found = (decode_transition(each) for each in events_of(execution, StateTransition))
     return [each for each in found if isinstance(each, kind)]

@@ -59,7 +59,7 @@ class WrittenExecution:
         self.layout.journal.write_bytes(b"".join(line + b"\n" for line in self.lines))
         return seq
 
-    def says(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.event(AssistantAction(codon_id=BUILD, action="message", content=text))
 
     def calls(self, use: str, tool: str, **given: object) -> None:
@@ -163,7 +163,7 @@ def lines_by(past: LocalHistory, path: str, at: str | None = None) -> list[Chang
 def test_each_line_has_its_call_its_person_or_the_start(execution: WrittenExecution) -> None:
     """The call comes with its name, its share of the message's cost, and the model."""
     first = execution.checkpoint({"f": b"a\n"}, kind="initial", codon=None)
-    execution.says("I add b.")
+    execution.message("I add b.")
     path = str(execution.layout.work_tree / "f")
     execution.calls("use-1", "Edit", file_path=path, old_string="a", new_string="b")
     execution.calls("use-2", "Read", file_path=path)

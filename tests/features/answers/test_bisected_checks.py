@@ -13,7 +13,7 @@ from hankweave_protocol.state import FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
 from support.running_server import run_headless, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 STEPS = tuple(writes("a.txt", word) for word in ("one", "two", "three", "four"))
 HAS_THREE = "! grep -qs -e three -e four a.txt"
@@ -37,8 +37,8 @@ async def test_the_reason_of_a_failed_check_names_the_call_that_broke_it(tmp_pat
     execution, without = executions
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)
-    (ended,) = told(execution, BisectEnded)
-    (started,) = told(execution, BisectStarted)
+    (ended,) = events_of(execution, BisectEnded)
+    (started,) = events_of(execution, BisectStarted)
     assert (started.command, ended.message) == (HAS_THREE, None)
     witness = GitWitness(execution)
     assert witness.files(ended.checkpoint_sha)["a.txt"] == b"three"
@@ -63,8 +63,8 @@ async def test_a_retry_waits_for_the_search_and_each_attempt_is_searched_by_itse
     hank = write_hank(tmp_path / "hank", codon("one", *STEPS, checks=broken(HAS_THREE), **policy))
     assert await run_headless(hank, execution) == 1
 
-    first, second = told(execution, BisectEnded)
-    assert len(told(execution, CodonRetrying)) == 1
+    first, second = events_of(execution, BisectEnded)
+    assert len(events_of(execution, CodonRetrying)) == 1
     assert first.checkpoint_sha != second.checkpoint_sha
     assert {first.message, second.message} == {None}
     for codon_of, ended in zip(state(execution).runs[0].codons, (first, second), strict=True):
@@ -85,7 +85,7 @@ async def test_a_search_that_takes_too_long_ends_without_a_result(tmp_path: Path
     assert isinstance(failed, FailedCodon)
     reason = str(failed.failure_reason.message)
     assert reason.endswith("The first failure was not found: It took longer than 0.5 s.")
-    (ended,) = told(execution, BisectEnded)
+    (ended,) = events_of(execution, BisectEnded)
     assert (ended.message, ended.checkpoint_sha) == ("It took longer than 0.5 s.", None)
 
 

@@ -17,7 +17,7 @@ from support.git_facts import GitWitness
 from support.running_server import RunningServer, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, refused, told
+from support.watching import after_plan, events_of, refused
 
 CHECK = "! grep -qs three a.txt"
 
@@ -51,16 +51,16 @@ async def test_the_call_that_broke_it_is_found_in_the_background(tmp_path: Path)
     witness = GitWitness(server.execution)
     assert witness.files(end.checkpoint_sha)["a.txt"] == b"three"
     assert witness.run("rev-parse", f"{end.checkpoint_sha}^").strip() == end.parent_sha
-    (start,) = told(server.execution, BisectStarted)
+    (start,) = events_of(server.execution, BisectStarted)
     assert start.checkpoints == begun.checkpoints
-    assert [each.checkpoint_sha for each in told(server.execution, BisectEnded)] == [
+    assert [each.checkpoint_sha for each in events_of(server.execution, BisectEnded)] == [
         end.checkpoint_sha
     ]
-    assert told(server.execution, BisectProgress) == []
+    assert events_of(server.execution, BisectProgress) == []
     assert not list((tmp_path / "temporary").glob("hankweave-bisect-*"))
 
 
-async def test_each_run_is_told_to_all_clients(tmp_path: Path) -> None:
+async def test_each_run_is_published_to_all_clients(tmp_path: Path) -> None:
     """With the verdict and the last line of the output, in which no secret is left."""
     secret = "sk-ant-api03-" + "x1Y2" * 12
     async with worked(tmp_path) as (_, client):

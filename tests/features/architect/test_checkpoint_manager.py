@@ -367,7 +367,7 @@ def test_an_invalid_hash_raises(manager: CheckpointManager) -> None:
         assert caught.value.hint
 
 
-def test_a_missing_folder_or_repository_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_or_repository_is_reported(tmp_path: Path) -> None:
     """A missing folder or repository raises a clear error, not a git traceback."""
     with pytest.raises(WorkspaceMissing):
         CheckpointManager(str(tmp_path / "gone"), repository="workspace")

@@ -136,7 +136,7 @@ def test_every_key_arrives_in_the_hank() -> None:
     assert fly.agent == AcpAgentSpec(command=("goose", "acp"), mode="auto", keys=("MISTRAL_",))
 
 
-def test_a_merge_key_gives_what_is_not_said() -> None:
+def test_a_merge_key_supplies_omitted_keys() -> None:
     """YAML merge keys supply defaults; a step's own values win."""
     steps = load_pipeline(VALID / "anchors-and-merges.yaml").steps
     _, two, three = (step.keys for step in steps)
@@ -171,7 +171,7 @@ def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["build", "plan", "review", "resume"])
-def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> None:
+def test_architects_own_agents_are_the_default_ones(write: Write, name: str) -> None:
     """Without an agent on the command line the codon names none; `build` can be redefined."""
     text = f"agents: {{mine: {{type: command, command: [mine]}}}}\n{STEP}    agent: {name}\n"
     mine = CommandAgentSpec(command=("mine",))
@@ -190,8 +190,8 @@ def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> 
 def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
     """An unknown name is an error; Architect falls back to `build` (A4 [gap])."""
     path = write(f"{STEP}    agent: claud\n")
-    told = messages(lambda: load_pipeline(path, agent="scriptd"))
-    assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
+    expected = messages(lambda: load_pipeline(path, agent="scriptd"))
+    assert expected == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "scripted"])
@@ -209,10 +209,10 @@ def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str)
 
 def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> None:
     """Codex cannot run the default model, so the step or the configuration has to name one."""
-    told = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
+    expected = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
     path = write(f"agents: {{mine: {{type: codex}}}}\n{STEP}  - {{prompt: b, agent: claude}}\n")
-    assert messages(lambda: load_pipeline(path, agent="codex")) == told
-    assert messages(lambda: load_pipeline(path, agent="mine")) == told
+    assert messages(lambda: load_pipeline(path, agent="codex")) == expected
+    assert messages(lambda: load_pipeline(path, agent="mine")) == expected
     config = tmp_path / "architect.yaml"
     config.write_text("llm: {model: gpt-6-luna}\n")
     pipeline = load_pipeline(path, agent="codex", config=config)
@@ -223,21 +223,21 @@ def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> Non
 
 
 @pytest.mark.parametrize("agent", ["codex", "mine"])
-def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> None:
+def test_permissions_are_refused_for_an_agent_that_never_asks(write: Write, agent: str) -> None:
     """Permissions of pipeline or step are refused, unless they deny nothing."""
     step = f"agents: {{mine: {{type: command, command: [m]}}}}\n{STEP}    agent: {agent}\n"
     step += "    model: m\n"
-    told = ["The agent never asks for permission, so these permissions cannot be enforced."]
+    expected = ["The agent never asks for permission, so these permissions cannot be enforced."]
     own = "    permissions: {otherwise: allow}\n"
     for common in ("permissions: {}\n", "permissions: {otherwise: allow, deny: [Bash]}\n"):
-        assert messages(lambda text=common + step: load_pipeline(write(text))) == told  # type: ignore[misc]
+        assert messages(lambda text=common + step: load_pipeline(write(text))) == expected  # type: ignore[misc]
         assert not load_pipeline(write(common + step + own)).warnings
 
-    assert messages(lambda: load_pipeline(write(step + "    permissions: {}\n"))) == told
+    assert messages(lambda: load_pipeline(write(step + "    permissions: {}\n"))) == expected
 
 
 @pytest.mark.parametrize(
-    ("agent", "is_told"),
+    ("agent", "has_problem"),
     [
         ("{type: acp, command: [goose, acp]}", True),
         ("{type: acp, command: [gemini, --acp], mode: yolo}", True),
@@ -245,13 +245,13 @@ def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> 
         ("{type: scripted}", False),
     ],
 )
-def test_permissions_of_an_agent_that_may_not_ask_are_told(
-    write: Write, agent: str, is_told: bool
+def test_permissions_of_an_agent_that_may_not_ask_are_reported(
+    write: Write, agent: str, has_problem: bool
 ) -> None:
     """This is only a warning: another agent on the command line may still run the step."""
     path = write(f"permissions: {{}}\nagents: {{mine: {agent}}}\n{STEP}    agent: mine\n")
     found = [(each.path, each.line) for each in load_pipeline(path).warnings]
-    assert found == ([("$.steps[0].agent", 6)] if is_told else [])
+    assert found == ([("$.steps[0].agent", 6)] if has_problem else [])
 
 
 # --- Variables ----------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_an_entry_that_sets_nothing_is_an_error(text: str) -> None:
     assert caught.value.suggestion
 
 
-def test_a_var_that_nothing_reads_is_told(write: Write) -> None:
+def test_an_unused_var_is_reported(write: Write) -> None:
     """A --var that no step reads is reported, since it may be a typing mistake."""
     path = write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{area}}'"))
     [warning] = load_pipeline(path, variables={"aera": "y"}).warnings
@@ -311,7 +311,7 @@ def test_an_unknown_name_in_a_prompt_is_a_warning(write: Write) -> None:
     assert codons(pipeline)[0].prompt_text == "{{aera}}"
 
 
-def test_a_condition_may_ask_what_nobody_defines(write: Write) -> None:
+def test_a_condition_may_use_undefined_names(write: Write) -> None:
     """`defined(name)` accepts undefined names; the answer of an earlier step counts as defined."""
     path = write(
         "steps:\n  - {prompt: a, output_var: early}\n"
@@ -324,7 +324,7 @@ def test_a_condition_may_ask_what_nobody_defines(write: Write) -> None:
 # --- Problems -----------------------------------------------------------------------------------
 
 
-def test_everything_is_told_at_once_in_the_order_of_the_file(write: Write) -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(write: Write) -> None:
     """All faults are reported at once, each with its line and column."""
     path = write(
         "nme: x\nvariables: {a: [1]}\nsteps:\n  - {name: a b, prompt: x}\n"
@@ -349,26 +349,26 @@ def test_everything_is_told_at_once_in_the_order_of_the_file(write: Write) -> No
     assert str(caught.value).startswith(f"{path} cannot be run:\n{path}:1:1: $.nme: ")
 
 
-def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
+def test_an_unknown_key_at_the_top_is_reported(write: Write) -> None:
     """Unknown top-level keys are errors; Architect ignores them silently (A4 [run])."""
     assert messages(lambda: load_pipeline(write("vars: {a: b}\n" + STEP))) == [
         "There is no field 'vars' here."
     ]
 
 
-def test_two_steps_of_one_name_are_told(write: Write) -> None:
+def test_two_steps_of_one_name_are_reported(write: Write) -> None:
     """Duplicates are errors; in Architect --from-step takes the first (A4 [run])."""
-    [told] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
-    assert "is already used by a step: $.steps[0]" in told
+    [problem] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
+    assert "is already used by a step: $.steps[0]" in problem
 
 
 def test_a_text_is_no_boolean(write: Write) -> None:
     """The string "false" is an error; in Architect it is truthy and commits (A4 [run])."""
-    [told] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
-    assert told == "Expected true or false; found 'false'."
+    [problem] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
+    assert problem == "Expected true or false; found 'false'."
 
 
-def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
+def test_a_missing_file_is_reported_with_the_nearest_name(tmp_path: Path, write: Write) -> None:
     """A missing file has a hint with a similar name; Architect raises FileNotFoundError."""
     write(STEP)
     with pytest.raises(HankInvalid) as caught:
@@ -384,20 +384,20 @@ def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write)
     outside = tmp_path.parent / "outside.json"
     outside.write_text('{"steps": []}')
     (tmp_path / "link.json").symlink_to(outside)
-    for reference, told in (
+    for reference, expected in (
         ("../outside.json", "leads outside its folder"),
         ("link.json", "goes through a symbolic link"),
         (str(outside), "is absolute"),
     ):
         path = write(f"agents: {{a: {{type: scripted, script: {reference}}}}}\n{STEP}")
         [message] = messages(lambda path=path: load_pipeline(path))  # type: ignore[misc]
-        assert told in message
+        assert expected in message
 
 
 # --- Configuration ------------------------------------------------------------------------------
 
 
-def test_a_configuration_says_what_the_pipeline_does_not(tmp_path: Path, write: Write) -> None:
+def test_a_configuration_supplies_what_the_pipeline_omits(tmp_path: Path, write: Write) -> None:
     """Its checkpoints, agents and model apply; the pipeline's own keys win, key by key."""
     config = tmp_path / "architect.yaml"
     config.write_text(
@@ -436,7 +436,7 @@ def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write:
     ]
 
 
-def test_an_empty_configuration_says_nothing(tmp_path: Path, write: Write) -> None:
+def test_an_empty_configuration_sets_nothing(tmp_path: Path, write: Write) -> None:
     """A configuration without blocks is valid; a pipeline without steps is not."""
     empty = tmp_path / "architect.yaml"
     empty.write_text("# nothing yet\n")
@@ -481,7 +481,7 @@ def test_the_plan_says_what_would_be_done(write: Write) -> None:
     )
 
 
-def test_a_step_that_is_not_there_is_told_with_the_nearest(write: Write) -> None:
+def test_a_missing_step_is_reported_with_the_nearest(write: Write) -> None:
     """A typing mistake in --from-step is an error; in Architect the exit code is 0 (A4 [run])."""
     pipeline = load_pipeline(write(STEP + "  - {name: deploy, prompt: b}\n"))
     assert unknown_step(pipeline, "deploy") is None

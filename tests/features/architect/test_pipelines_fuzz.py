@@ -60,7 +60,7 @@ def read(path: Path, config: Path | None = None) -> Pipeline | HankInvalid:
     return outcome(HankInvalid, load_pipeline, path, config=config)
 
 
-def assert_loaded_or_told(found: Pipeline | HankInvalid, folder: Path) -> None:
+def assert_loaded_or_rejected(found: Pipeline | HankInvalid, folder: Path) -> None:
     """Check that the pipeline loads as a hank, or that each fault has a message and a path."""
     if isinstance(found, HankInvalid):
         assert found.problems
@@ -81,24 +81,26 @@ def assert_loaded_or_told(found: Pipeline | HankInvalid, folder: Path) -> None:
 @example(content=b"steps: &a [<<: *a, *a]\n")
 @example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
 @example(content=b"#" * 2_000_000)
-def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
+def test_a_pipeline_is_loaded_or_its_problems_are_reported(tmp_path: Path, content: bytes) -> None:
     """Any bytes compile to a hank that loads, or raise HankInvalid."""
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
-    assert_loaded_or_told(read(path), tmp_path / "compiled")
+    assert_loaded_or_rejected(read(path), tmp_path / "compiled")
 
 
 @often
 @given(content=spoiled() | st.binary(max_size=200))
-def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
+def test_a_configuration_is_read_or_its_problems_are_reported(
+    tmp_path: Path, content: bytes
+) -> None:
     """Any bytes as a configuration are read, or raise HankInvalid."""
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
     path.write_bytes(ORIGINALS[-1])
     config.write_bytes(content)
-    assert_loaded_or_told(read(path, config), tmp_path / "compiled")
+    assert_loaded_or_rejected(read(path, config), tmp_path / "compiled")
 
 
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
-def test_what_means_too_much_is_told(name: str) -> None:
+def test_an_ambiguous_value_is_reported(name: str) -> None:
     """A page of YAML references is refused before it expands to gigabytes."""
     assert isinstance(read(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), HankInvalid)

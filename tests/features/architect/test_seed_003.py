@@ -290,20 +290,20 @@ def in_a_file(folder: Path, block: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("place", [in_the_pipeline, in_a_file])
 @pytest.mark.parametrize(
-    ("enabled", "told"), [("false", None), ("true", "Checkpoints: every 5 agent steps")]
+    ("enabled", "expected"), [("false", None), ("true", "Checkpoints: every 5 agent steps")]
 )
 def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
     folder: Path,
     place: Callable[[Path, str], tuple[str, ...]],
     enabled: str,
-    told: str | None,
+    expected: str | None,
 ) -> None:
     """As written it is off; with `enabled: true` there is a checkpoint every five steps."""
     options = place(folder, CONFIGURATION.replace("enabled: false", f"enabled: {enabled}"))
     done = hankweave("pipeline", "pipeline.yaml", "--dry-run", *options, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line for line in done.stdout.splitlines() if line.startswith("Checkpoints:")]
-    assert lines == ([] if told is None else [told])
+    assert lines == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize("number", ["0", "51", "five"])

@@ -128,7 +128,7 @@ def test_what_is_no_target_is_false_and_touches_nothing(project: Path) -> None:
         assert files(project) == {"a.txt": b"one"}
 
 
-def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     """A missing folder raises `WorkspaceMissing`, and is not reported as an empty list."""
     with pytest.raises(WorkspaceMissing, match="no folder"):
         CheckpointManager(str(tmp_path / "missing"), repository="shadow")

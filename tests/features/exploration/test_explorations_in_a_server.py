@@ -195,9 +195,9 @@ async def test_damaged_metadata_ends_an_attempt_and_not_its_parent(
     layout.meta.write_text("{")
     parent = Parent(msgspec.structs.replace(running_at(tmp_path / "attempt"), status=status))
     await parent.run()
-    told = [each.attempt.message for each in parent.of(AttemptEnded)]
-    told += [each.message for each in parent.of(ErrorEvent)]
-    (message,) = told
+    messages = [each.attempt.message for each in parent.of(AttemptEnded)]
+    messages += [each.message for each in parent.of(ErrorEvent)]
+    (message,) = messages
     assert f"{layout.meta} is damaged" in (message or "")
     assert layout.state.exists()
 
@@ -234,9 +234,9 @@ async def test_an_attempt_whose_server_cannot_start_says_what_it_printed(
     monkeypatch.setattr(child, "start_server", start_server)
     parent = Parent(running_at(layout.root))
     await parent.run()
-    (told,) = parent.of(AttemptEnded)
-    assert told.attempt.status == "failed"
-    assert told.attempt.message == (
+    (event,) = parent.of(AttemptEnded)
+    assert event.attempt.status == "failed"
+    assert event.attempt.message == (
         "Its server ended 4 times before its codons were done. The last time: Port 4 is in use."
     )
 
@@ -314,7 +314,7 @@ async def test_a_best_attempt_that_cannot_be_adopted_ends_nothing(
     )
     parent = Parent(done, adopts="best", faults=[fault])
     await parent.run()
-    (told,) = parent.of(ErrorEvent)
-    assert told.message.startswith("Attempt e-1 was not adopted: ")
-    assert why in told.message
-    assert not told.fatal
+    (event,) = parent.of(ErrorEvent)
+    assert event.message.startswith("Attempt e-1 was not adopted: ")
+    assert why in event.message
+    assert not event.fatal

@@ -44,7 +44,7 @@ def lines_of(prompt: JudgePrompt) -> list[dict[str, object]]:
     return [json.loads(line) for line in prompt.text.splitlines() if line.startswith('{"label"')]
 
 
-def says(*labels: str, **reasons: str) -> str:
+def ranking(*labels: str, **reasons: str) -> str:
     return json.dumps({"order": labels, "reasons": reasons})
 
 
@@ -104,14 +104,14 @@ FIRST, SECOND = prompts("Task", summaries(2))
 
 def test_an_answer_is_read_by_the_labels_of_its_prompt() -> None:
     """The same words about the second prompt mean the other attempt."""
-    text = says("attempt-1", "attempt-2")
+    text = ranking("attempt-1", "attempt-2")
     assert read_answer(FIRST, text).order == (A, B)
     assert read_answer(SECOND, text).order == (B, A)
 
 
 def test_text_around_the_answer_is_ignored() -> None:
     """Models write sentences and code fences; the last object with an order counts."""
-    draft, final = says("attempt-1", "attempt-2"), says("attempt-2", "attempt-1")
+    draft, final = ranking("attempt-1", "attempt-2"), ranking("attempt-2", "attempt-1")
     text = f'First {draft}, hm.\n```json\n{final}\n```\nAs asked: {{"done": true}} {{'
     answer = read_answer(FIRST, text, cost=0.01)
     assert (answer.order, answer.cost) == ((B, A), 0.01)
@@ -137,10 +137,10 @@ def test_reasons_are_kept_with_their_attempts() -> None:
         ('{"best": "attempt-1"}', "no JSON object"),
         ('{"order": "attempt-1"}', "not a list"),
         ('{"order": [1, 2]}', "not a list"),
-        (says("attempt-1"), "each attempt once"),
-        (says("attempt-1", "attempt-1"), "each attempt once"),
-        (says("attempt-1", "attempt-2", "attempt-3"), "each attempt once"),
-        (says("attempt-1", "attempt-2") + " " * MAX_ANSWER, "no JSON object"),
+        (ranking("attempt-1"), "each attempt once"),
+        (ranking("attempt-1", "attempt-1"), "each attempt once"),
+        (ranking("attempt-1", "attempt-2", "attempt-3"), "each attempt once"),
+        (ranking("attempt-1", "attempt-2") + " " * MAX_ANSWER, "no JSON object"),
     ],
 )
 def test_an_answer_without_an_order_is_a_failure(text: str, message: str) -> None:
@@ -171,8 +171,8 @@ def orders(first: list[str], second: list[str]) -> tuple[tuple[str, ...], ...]:
 
 def test_an_order_that_both_answers_have_is_the_judgement() -> None:
     """With the reasons of both, and the cost of both."""
-    text = says("attempt-2", "attempt-1", **{"attempt-2": "It is complete."})
-    other = says("attempt-1", "attempt-2", **{"attempt-1": "Nothing is missing."})
+    text = ranking("attempt-2", "attempt-1", **{"attempt-2": "It is complete."})
+    other = ranking("attempt-1", "attempt-2", **{"attempt-1": "Nothing is missing."})
     judgement = combined(
         "sonnet",
         read_answer(FIRST, text, cost=0.01),
@@ -189,7 +189,7 @@ def test_an_order_that_both_answers_have_is_the_judgement() -> None:
 
 def test_a_judge_that_prefers_what_it_reads_first_decides_nothing() -> None:
     """It answers both prompts alike, so its two orders are opposite: a tie."""
-    text = says("attempt-1", "attempt-2")
+    text = ranking("attempt-1", "attempt-2")
     judgement = combined("sonnet", read_answer(FIRST, text), read_answer(SECOND, text))
     assert (judgement.order, judgement.agreed) == (((A, B),), False)
 

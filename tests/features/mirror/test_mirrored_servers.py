@@ -29,7 +29,7 @@ from support.command_line import hankweave
 from support.running_server import RunningServer, journal, run_headless, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, refused, told
+from support.watching import after_plan, events_of, refused
 
 AT_ONCE = 0.001
 """Seconds in which no push can be made."""
@@ -108,12 +108,12 @@ async def test_a_client_sees_how_far_the_mirror_is_pushes_and_ends_it(bare: Path
         assert not (server.execution / ".hankweave" / "mirror").exists()
 
     assert tip_of(bare) == tip
-    (journaled,) = told(server.execution, ServerDegraded)
+    (journaled,) = events_of(server.execution, ServerDegraded)
     assert journaled == degraded
-    assert [each.code for each in told(server.execution, ServerRecovered)] == [degraded.code]
+    assert [each.code for each in events_of(server.execution, ServerRecovered)] == [degraded.code]
 
 
-async def test_a_lease_that_has_run_out_is_told_although_the_journal_waits(bare: Path) -> None:
+async def test_an_expired_lease_is_published_although_the_journal_waits(bare: Path) -> None:
     """Clients hear of it at once; the journal has it when the lease is held again."""
     away = bare.with_name("away.git")
     async with mirrored(bare, "6") as (server, client):
@@ -135,7 +135,7 @@ async def test_a_lease_that_has_run_out_is_told_although_the_journal_waits(bare:
         await client.send(CheckpointCreate(label="again"))
 
     for kind in (ServerDegraded, ServerRecovered):
-        codes_told = {each.code for each in told(server.execution, kind)}
+        codes_told = {each.code for each in events_of(server.execution, kind)}
         assert codes_told == {"MIRROR_UNREACHABLE", "MIRROR_LEASE_EXPIRED"}
 
 

@@ -177,7 +177,7 @@ class Machine:
     folder: Path
     bare: Path
     clock: HandClock
-    said: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     def resume(self, **wanted: Any) -> Layout:
         found = resume(
@@ -186,7 +186,7 @@ class Machine:
             ),
             self.clock,
             nap=self.clock.nap,
-            report=self.said.append,
+            report=self.output.append,
         )
         return Layout.of_execution(found)
 
@@ -533,11 +533,11 @@ def test_a_lease_that_is_not_renewed_is_taken_when_its_time_is_over(
     began = clock.seconds
     machine.resume()
     assert clock.seconds - began == WAIT
-    assert machine.said[0] == (
+    assert machine.output[0] == (
         f"nas:/old has the lease of {machine.bare}. Waiting {WAIT:.0f} s to see whether it is "
         "renewed."
     )
-    assert machine.said[1:] == [f"{left} s left." for left in (28, 23, 18, 13, 8, 3)]
+    assert machine.output[1:] == [f"{left} s left." for left in (28, 23, 18, 13, 8, 3)]
     assert not owner.push()
 
 
@@ -583,7 +583,7 @@ def test_a_take_over_fences_the_owner_first_and_starts_when_its_agent_has_stoppe
     assert machine.resume(takes_over=True).root.exists()
     assert found == [(False, False)]
     assert clock.seconds - began == WAIT
-    assert machine.said[0] == (
+    assert machine.output[0] == (
         f"The lease is taken. Waiting {WAIT:.0f} s for nas:/old to stop its agent."
     )
 

@@ -76,12 +76,12 @@ EVENTS: list[tuple[EventData, str, str]] = [
 
 
 @pytest.mark.parametrize(("event", "kind", "text"), EVENTS, ids=[kind for _, kind, _ in EVENTS])
-def test_people_are_called_without_anybodys_words(event: EventData, kind: str, text: str) -> None:
+def test_notifications_hold_no_text_of_agents(event: EventData, kind: str, text: str) -> None:
     """Names, numbers and times alone; texts of agents and people are kept apart."""
-    told = of_event(event)
-    assert told is not None
-    assert (told.kind, told.text) == (kind, text)
-    assert SECRET not in repr((told.title, told.text, told.data))
+    notification = of_event(event)
+    assert notification is not None
+    assert (notification.kind, notification.text) == (kind, text)
+    assert SECRET not in repr((notification.title, notification.text, notification.data))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_people_are_called_without_anybodys_words(event: EventData, kind: str, t
         Info(message="x"),
     ],
 )
-def test_nobody_is_called_for_what_needs_nobody(event: EventData) -> None:
+def test_events_that_need_no_person_send_no_notification(event: EventData) -> None:
     """Success, a skip, an ignored failure and other events are for those who look."""
     assert of_event(event) is None
 
@@ -139,7 +139,7 @@ def test_there_is_at_most_one_a_minute_of_each_kind() -> None:
     assert digest.offer(note(6), 180.0) == note(6)
 
 
-def test_what_was_just_said_is_not_said_again() -> None:
+def test_a_recent_notification_is_not_repeated() -> None:
     """The same notification within the minute is dropped, also while another one is held."""
     digest = Digest()
     digest.offer(note(1), 0.0)

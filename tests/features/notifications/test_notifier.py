@@ -103,21 +103,21 @@ def mail_server(*replies: str) -> Iterator[tuple[int, list[str]]]:
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            self.say("220 test")
+            self.reply("220 test")
             for line in iter(self.rfile.readline, b""):
                 match line.split()[0].upper():
                     case b"DATA":
-                        self.say("354 go on")
+                        self.reply("354 go on")
                         lines = iter(self.rfile.readline, b".\r\n")
                         mails.append(b"".join(lines).decode())
-                        self.say(answers.pop(0) if answers else "250 taken")
+                        self.reply(answers.pop(0) if answers else "250 taken")
                     case b"QUIT":
-                        self.say("221 bye")
+                        self.reply("221 bye")
                         return
                     case _:
-                        self.say("250 ok")
+                        self.reply("250 ok")
 
-        def say(self, text: str) -> None:
+        def reply(self, text: str) -> None:
             self.wfile.write(f"{text}\r\n".encode())
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
@@ -168,9 +168,9 @@ async def test_the_official_library_verifies_a_webhook() -> None:
     ((headers, _),) = receiver.requests
     login = base64.b64encode(f"user:{PASSWORD}".encode()).decode()
     assert headers["Authorization"] == f"Basic {login}"
-    (told,) = receiver.bodies()
-    assert told["type"] == "plan.finished"
-    assert told["data"] == {
+    (body,) = receiver.bodies()
+    assert body["type"] == "plan.finished"
+    assert body["data"] == {
         "execution": "tonight",
         "title": "Plan finished",
         "text": "The plan is finished.",
@@ -211,7 +211,7 @@ async def test_a_failure_is_repeated_with_the_same_id(capfd: pytest.CaptureFixtu
     with receiving(500, 429) as receiver:
         await delivered(receiver.url)
 
-    assert [told["type"] for told in receiver.bodies()] == ["plan.finished"] * 3
+    assert [body["type"] for body in receiver.bodies()] == ["plan.finished"] * 3
     assert len(set(receiver.ids())) == 1
     logged = str(capfd.readouterr())
     assert "webhook 1: plan.finished was not delivered (status 500)" in logged
@@ -360,7 +360,7 @@ async def test_a_server_calls_people(tmp_path: Path, execution: Path, is_dead: b
     What a destination refuses at first is sent again; one that is down loses no run. No file of the
     execution contains a URL.
     """
-    # What is told early has time to be repeated before the server ends.
+    # An early notification has time to be repeated before the server ends.
     steps = ({"cost": 0.9}, {"limit": {"resetsIn": 1}}, writes("a.txt", "a"))
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
     with receiving(503) as receiver, mail_server("451 later") as (port, mails):
@@ -375,11 +375,11 @@ async def test_a_server_calls_people(tmp_path: Path, execution: Path, is_dead: b
         ) as server:
             assert await server.ended() == 0
 
-    told = [] if is_dead else [NIGHT[0], *NIGHT]
-    assert [each["type"] for each in receiver.bodies()] == [kind for kind, _ in told]
-    assert len(set(receiver.ids())) == len(set(told))
-    assert len(mails) == len(told)
-    assert all(title in _subject(mail) for mail, (_, title) in zip(mails, told, strict=True))
+    expected = [] if is_dead else [NIGHT[0], *NIGHT]
+    assert [each["type"] for each in receiver.bodies()] == [kind for kind, _ in expected]
+    assert len(set(receiver.ids())) == len(set(expected))
+    assert len(mails) == len(expected)
+    assert all(title in _subject(mail) for mail, (_, title) in zip(mails, expected, strict=True))
     files = [path for path in execution.rglob("*") if path.is_file()]
     secrets = (PASSWORD.encode(), b"example.org")
     assert [path for path in files if any(each in path.read_bytes() for each in secrets)] == []

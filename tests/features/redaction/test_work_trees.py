@@ -77,13 +77,13 @@ def test_the_command_says_what_to_do_with_each(
 ) -> None:
     """And it does not print the value."""
     redact._print_done(None, left_in_work_tree(layout, REQUEST), layout)
-    said = capsys.readouterr()
-    assert "The next checkpoint will have it again:" in said.err
-    assert "files with it (--work-tree changes them): 2" in said.err
-    assert "links with it in their target (make them anew): 2" in said.err
-    assert "files, folders and links with it in their name (rename them): 4" in said.err
-    assert f"find {layout.work_tree} {layout.rig_archive} -inum NUMBER" in said.err
-    assert VALUE not in said.out + said.err
+    printed = capsys.readouterr()
+    assert "The next checkpoint will have it again:" in printed.err
+    assert "files with it (--work-tree changes them): 2" in printed.err
+    assert "links with it in their target (make them anew): 2" in printed.err
+    assert "files, folders and links with it in their name (rename them): 4" in printed.err
+    assert f"find {layout.work_tree} {layout.rig_archive} -inum NUMBER" in printed.err
+    assert VALUE not in printed.out + printed.err
 
 
 def test_a_clean_work_tree_is_not_mentioned(

@@ -56,7 +56,7 @@ class Journal:
         self.summary = EventSummary(run_id)
         self._seqs: Iterator[int] = itertools.count(1)
 
-    def tell(self, data: EventData, *, run: str = "run", timestamp: str = MOMENT) -> None:
+    def add(self, data: EventData, *, run: str = "run", timestamp: str = MOMENT) -> None:
         self.summary.add(self.event(data, run=run, timestamp=timestamp))
 
     def event(self, data: EventData, *, run: str = "run", timestamp: str = MOMENT) -> Event:
@@ -100,9 +100,9 @@ def test_a_file_is_listed_by_what_came_of_it() -> None:
         "replaced": ("deleted", "created"),
     }.items():
         for action in actions:
-            journal.tell(changed(path, action))
+            journal.add(changed(path, action))
 
-    journal.tell(changed("new", "modified", "person"))
+    journal.add(changed("new", "modified", "person"))
     found = journal.report()
     outcomes = {each.path: (each.action, each.changes, each.by) for each in found.files}
     assert outcomes == {
@@ -126,7 +126,7 @@ def test_a_burst_counts_the_files_that_it_does_not_name() -> None:
         paths=tuple(ChangedPath(path=f"{n}", action="created") for n in range(200)),
         source=FileSource(kind="person"),
     )
-    journal.tell(burst)
+    journal.add(burst)
     totals = journal.report().totals
     assert (totals.files, totals.other_file_changes, totals.edits) == (200, 100, 300)
 
@@ -135,17 +135,17 @@ def test_what_is_kept_is_bounded_and_the_rest_counted() -> None:
     """The newest entries of each list are kept, and a number of paths."""
     journal = Journal()
     for number in range(MOST_PATHS + 50):
-        journal.tell(changed(f"{number:06}", "created", "person"))
+        journal.add(changed(f"{number:06}", "created", "person"))
 
     for number in range(MOST + 7):
-        journal.tell(waiting())
-        journal.tell(events.CodonResumed(codon_id=ONE, by="time", waited_ms=1))
-        journal.tell(events.ErrorEvent(message=f"error {number}", fatal=False))
-        journal.tell(events.ServerResumed(suspended_seconds=number, cause="suspended"))
+        journal.add(waiting())
+        journal.add(events.CodonResumed(codon_id=ONE, by="time", waited_ms=1))
+        journal.add(events.ErrorEvent(message=f"error {number}", fatal=False))
+        journal.add(events.ServerResumed(suspended_seconds=number, cause="suspended"))
         retry = events.CodonRetrying(
             codon_id=ONE, attempt=2, max_attempts=3, delay_ms=0, failure_reason=TIMED_OUT
         )
-        journal.tell(retry)
+        journal.add(retry)
 
     found = journal.report()
     assert len(found.files) == len(found.edits) == MOST
@@ -166,17 +166,17 @@ def test_what_is_kept_is_bounded_and_the_rest_counted() -> None:
 def test_a_wait_is_one_until_it_ends() -> None:
     """Its end may be told again; it ends with its codon, or lasts."""
     journal = Journal()
-    journal.tell(waiting("2025-01-04T13:00:00.000Z"))
-    journal.tell(waiting("2025-01-04T14:00:00.000Z"))
-    journal.tell(events.CodonResumed(codon_id=ONE, by="command", waited_ms=1), timestamp=LATER)
-    journal.tell(waiting())
+    journal.add(waiting("2025-01-04T13:00:00.000Z"))
+    journal.add(waiting("2025-01-04T14:00:00.000Z"))
+    journal.add(events.CodonResumed(codon_id=ONE, by="command", waited_ms=1), timestamp=LATER)
+    journal.add(waiting())
     (first, second) = journal.report().waits
     assert (first.until, first.ended, first.by) == ("2025-01-04T14:00:00.000Z", LATER, "command")
     assert (second.ended, second.by) == (None, None)
     assert journal.report().totals.waits == 2
 
 
-def test_failures_are_what_a_person_should_look_at() -> None:
+def test_failures_are_what_a_person_should_read() -> None:
     """A codon that was stopped or skipped has not failed."""
 
     def ended(reason: FailureReason | None, **fields: bool) -> EventData:
@@ -205,10 +205,10 @@ def test_failures_are_what_a_person_should_look_at() -> None:
             codon_id=ONE, check_index=1, command="ls", passed=True, duration_ms=1, output=""
         ),
     ):
-        journal.tell(data)
+        journal.add(data)
 
-    told = [(each.what, each.message, each.ignored) for each in journal.report().failures]
-    assert told == [
+    failures = [(each.what, each.message, each.ignored) for each in journal.report().failures]
+    assert failures == [
         ("codon", TIMED_OUT.message, False),
         ("codon", TIMED_OUT.message, True),
         ("rig", "timeout", False),
@@ -216,7 +216,7 @@ def test_failures_are_what_a_person_should_look_at() -> None:
     ]
 
 
-def test_a_rollback_is_told_once_and_a_retry_is_none() -> None:
+def test_a_rollback_is_listed_once_and_a_retry_is_none() -> None:
     """A whole one is told by two events, of which one has the report."""
     where = a_checkpoint("completed", RunId("run"), ONE).coordinate
     result = RollbackReport(
@@ -254,10 +254,10 @@ def test_a_rollback_is_told_once_and_a_retry_is_none() -> None:
         report=None,
     )
     journal = Journal()
-    journal.tell(restore)
-    journal.tell(whole)
-    journal.tell(replace(whole, direction="retry"))
-    journal.tell(replace(restore, paths=("a.txt",), report=result, direction="undo"))
+    journal.add(restore)
+    journal.add(whole)
+    journal.add(replace(whole, direction="retry"))
+    journal.add(replace(restore, paths=("a.txt",), report=result, direction="undo"))
     first, second = journal.report().rollbacks
     assert (first.direction, first.added, first.updated, first.removed) == ("back", 1, 20_000, 3)
     assert (first.reason, first.paths, first.checkpoint) == ("because", None, sha(7))
@@ -271,7 +271,7 @@ def test_checkpoints_of_steps_are_counted_and_pruned_ones_not_listed() -> None:
         made = a_checkpoint(kind, RunId("run"), ONE, number)
         journal.summary.add_checkpoint(journal.event(data), made)
 
-    journal.tell(events.CheckpointPruned(checkpoints=(sha(6),)))
+    journal.add(events.CheckpointPruned(checkpoints=(sha(6),)))
     found = journal.report()
     assert [each.kind for each in found.checkpoints] == ["initial", "completed"]
     kinds = {"initial": 1, "tool": 2, "turn": 1, "completed": 1, "manual": 1}
@@ -280,8 +280,8 @@ def test_checkpoints_of_steps_are_counted_and_pruned_ones_not_listed() -> None:
 
 def test_events_of_other_runs_are_left_out() -> None:
     journal = Journal(RunId("mine"))
-    journal.tell(changed("theirs"), run="other")
-    journal.tell(changed("mine"), run="mine")
+    journal.add(changed("theirs"), run="other")
+    journal.add(changed("mine"), run="mine")
     other = a_checkpoint("completed", RunId("other"), ONE)
     journal.summary.add_checkpoint(journal.event(events.Info(message="")), other)
     assert list(journal.summary.files) == ["mine"]

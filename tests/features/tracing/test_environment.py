@@ -65,7 +65,7 @@ def test_an_endpoint_switches_the_export_on(
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_with_a_hint(
+def test_a_wrong_setting_is_reported_with_a_hint(
     environment: dict[str, str], message: str, hint: str
 ) -> None:
     """The value itself is not repeated: it may contain a password."""

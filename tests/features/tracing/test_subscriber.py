@@ -85,7 +85,7 @@ async def test_a_fault_ends_the_export_and_not_the_ledger(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("page", [3, 1_000])
-async def test_the_next_server_reads_what_an_open_run_has_told(
+async def test_the_next_server_reads_the_events_of_an_open_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
     """Page by page, from the end of the journal back to where the run began."""
@@ -110,7 +110,7 @@ async def test_the_next_server_reads_what_an_open_run_has_told(
     assert [event.attributes["hankweave.sha"] for event in span.events] == [f"{2:040x}"]
 
 
-async def test_an_agent_is_told_of_a_trace_only_if_there_is_one(tmp_path: Path) -> None:
+async def test_an_agent_receives_a_trace_context_only_if_there_is_one(tmp_path: Path) -> None:
     """With metrics alone it gets nothing: it may export traces of its own."""
     codon = CodonId("observe")
     metrics = Wanted(traces=False, metrics=True, with_content=False)

@@ -108,7 +108,7 @@ class Story:
     def now(self) -> str:
         return to_text(self.clock.now())
 
-    def tell(self, *entries: Entry, codon: CodonId | None = None) -> None:
+    def append(self, *entries: Entry, codon: CodonId | None = None) -> None:
         for entry in entries:
             about = About(None, codon)
             (published,), state = compose(
@@ -118,11 +118,13 @@ class Story:
             self.states.append(state)
 
     def begin(self, run: Run) -> None:
-        self.tell(RunStarted(run=msgspec.structs.replace(run, start_time=self.now())))
+        self.append(RunStarted(run=msgspec.structs.replace(run, start_time=self.now())))
 
     def start(self, name: str) -> None:
         record = msgspec.structs.replace(preparing(name), start_time=self.now())
-        self.tell(CodonStarted(run_id=self.state.runs[0].run_id, codon=record), codon=CodonId(name))
+        self.append(
+            CodonStarted(run_id=self.state.runs[0].run_id, codon=record), codon=CodonId(name)
+        )
 
     def move(self, *records: CodonExecution) -> None:
         for record in records:
@@ -132,7 +134,7 @@ class Story:
                 changed["end_time"] = self.now()
 
             moved = msgspec.structs.replace(record, **changed)
-            self.tell(
+            self.append(
                 CodonTransitioned(
                     run_id=self.state.runs[0].run_id, from_status=status_of(current), codon=moved
                 ),
@@ -141,7 +143,7 @@ class Story:
 
     def call(self, call: str, *, tool: str = "Write") -> None:
         codon = OBSERVE
-        self.tell(
+        self.append(
             AssistantAction(
                 codon_id=codon,
                 action="tool_use",
@@ -154,7 +156,7 @@ class Story:
         )
 
     def back(self, call: str, *, is_error: bool = False, codon: CodonId = OBSERVE) -> None:
-        self.tell(
+        self.append(
             ToolResult(
                 codon_id=codon,
                 tool_use_id=call,
@@ -187,7 +189,7 @@ def named(spans: Iterable[Span], name: str) -> Span:
     return span
 
 
-def told(name: str) -> tuple[EventData, ...]:
+def recorded(name: str) -> tuple[EventData, ...]:
     """Return one event of each kind that a codon's span tells, with content in every text."""
     codon = CodonId(name)
     return (
@@ -257,25 +259,25 @@ def failure() -> FailedCodon:
 def a_story() -> Story:
     """A run with two codons, one of which fails, and a rollback to a second run."""
     story = Story()
-    story.tell(
+    story.append(
         ServerStarted(server_version="1", pid=1),
         PlanSet(execution_plan=a_plan("observe", "review#2")),
     )
     story.begin(a_run(ONE))
-    story.tell(checkpoint("initial", ONE, None, 1))
+    story.append(checkpoint("initial", ONE, None, 1))
     story.start("observe")
     story.move(starting(), initializing(), running())
     story.call("t1")
     story.back("t1")
-    story.tell(checkpoint("tool", ONE, OBSERVE, 2))
+    story.append(checkpoint("tool", ONE, OBSERVE, 2))
     story.call("t2")
-    story.tell(*told("observe"), codon=OBSERVE)
+    story.append(*recorded("observe"), codon=OBSERVE)
     story.back("t2", is_error=True)
     story.call("t3")
-    story.tell(checkpoint("completed", ONE, OBSERVE, 3))
+    story.append(checkpoint("completed", ONE, OBSERVE, 3))
     paid = msgspec.structs.replace(completed(), final_cost=1.5, final_tokens=some_tokens())
     story.move(completing(), paid)
-    story.tell(
+    story.append(
         SentinelUnloaded(
             sentinel_id="narrator",
             codon_id=OBSERVE,
@@ -287,7 +289,7 @@ def a_story() -> Story:
     story.start("review#2")
     story.move(starting("review#2"), initializing("review#2"), running("review#2"))
     story.move(failure())
-    story.tell(
+    story.append(
         CodonRetrying(
             codon_id=REVIEW,
             attempt=2,
@@ -297,8 +299,8 @@ def a_story() -> Story:
         ),
         ServerDegraded(code="disk-full", message=SECRET, since=LATER),
     )
-    story.tell(RunFailed(run_id=ONE, end_time=story.now()))
-    story.tell(
+    story.append(RunFailed(run_id=ONE, end_time=story.now()))
+    story.append(
         RollbackStarted(
             from_run=ONE,
             from_codon=REVIEW,
@@ -310,7 +312,7 @@ def a_story() -> Story:
     )
     story.begin(a_run(TWO, after=ONE))
     at = a_checkpoint("completed", ONE, OBSERVE, 3)
-    story.tell(
+    story.append(
         RollbackCompleted(
             from_run=ONE,
             to_run=TWO,
@@ -334,9 +336,9 @@ def a_story() -> Story:
     )
     story.start("review#2")
     story.move(skipped("review#2"))
-    story.tell(ServerStopping(reason=SECRET))
-    story.tell(RunCompleted(run_id=TWO, end_time=story.now()))
-    story.tell(CurrentRunCleared(run_id=TWO))
+    story.append(ServerStopping(reason=SECRET))
+    story.append(RunCompleted(run_id=TWO, end_time=story.now()))
+    story.append(CurrentRunCleared(run_id=TWO))
     return story
 
 
@@ -446,7 +448,7 @@ def test_what_happens_in_between_is_an_event_of_its_span() -> None:
     spans = spans_of(a_story().exported(Tracing("nightly")))
     first, second = (span for span in spans if span.name == "invoke_workflow nightly")
     assert [event.name for event in named(spans, "invoke_agent observe").events] == [
-        *(f"hankweave.{each.TYPE}" for each in told("observe")),
+        *(f"hankweave.{each.TYPE}" for each in recorded("observe")),
         "hankweave.checkpoint.created",
     ]
     assert [event.name for event in first.events] == [
@@ -541,7 +543,7 @@ def test_events_before_a_run_are_not_taken_for_its_own() -> None:
 def test_a_run_whose_journal_is_too_long_is_ended_all_the_same() -> None:
     """Without any of its events, its spans are as they were named; what happened is unknown."""
     story = Story()
-    story.tell(PlanSet(execution_plan=a_plan("observe")))
+    story.append(PlanSet(execution_plan=a_plan("observe")))
     story.begin(a_run(ONE))
     story.start("observe")
     agent = traceparent(ONE, story.state.runs[0].codons[0], is_sampled=True)
@@ -549,7 +551,7 @@ def test_a_run_whose_journal_is_too_long_is_ended_all_the_same() -> None:
     follows.recall(story.state, [])
     since = len(story.events)
     story.move(failed())
-    story.tell(RunCrashed(run_id=ONE, end_time=story.now(), server_pid=1))
+    story.append(RunCrashed(run_id=ONE, end_time=story.now(), server_pid=1))
     codon, run = spans_of(story.exported(follows, since=since))
     assert agent == f"00-{codon.trace_id:032x}-{codon.span_id:016x}-01"
     assert (codon.parent_id, run.error) == (run.span_id, "crashed")
@@ -567,7 +569,7 @@ def test_the_page_has_the_names_and_their_version() -> None:
 def test_a_clock_that_is_set_back_makes_no_negative_duration() -> None:
     story = Story()
     story.begin(a_run(ONE))
-    story.tell(RunCompleted(run_id=ONE, end_time="2020-01-01T00:00:00.000Z"))
+    story.append(RunCompleted(run_id=ONE, end_time="2020-01-01T00:00:00.000Z"))
     exported = story.exported(Tracing("nightly"))
     (run,) = spans_of(exported)
     assert run.end == run.start
@@ -577,7 +579,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_duration() -> None:
 def test_a_flood_is_counted() -> None:
     """A span has a limited number of events, and a second a limited number of tool calls."""
     story = Story()
-    story.tell(PlanSet(execution_plan=a_plan("observe")))
+    story.append(PlanSet(execution_plan=a_plan("observe")))
     story.begin(a_run(ONE))
     story.start("observe")
     story.move(starting(), initializing(), running())
@@ -586,7 +588,7 @@ def test_a_flood_is_counted() -> None:
         story.back(f"t{number}")
 
     for _ in range(MOST_EVENTS + 3):
-        story.tell(told("observe")[0], codon=OBSERVE)
+        story.append(recorded("observe")[0], codon=OBSERVE)
 
     story.move(completing(), completed())
     exported = story.exported(Tracing("nightly"))
@@ -601,7 +603,7 @@ def test_a_flood_is_counted() -> None:
 def test_an_agent_cannot_make_up_names_without_end() -> None:
     """Each would be a time series; a name that was seen before stays as it is."""
     story = Story()
-    story.tell(PlanSet(execution_plan=a_plan("observe")))
+    story.append(PlanSet(execution_plan=a_plan("observe")))
     story.begin(a_run(ONE))
     story.start("observe")
     story.move(starting(), initializing(), running())

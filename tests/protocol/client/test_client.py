@@ -375,7 +375,7 @@ async def test_another_executions_seq_is_refused(tmp_path: Path) -> None:
     assert refused.value.path == "$.data.sinceSeq"
 
 
-async def test_nobody_there_is_not_running(tmp_path: Path) -> None:
+async def test_a_missing_server_is_not_running(tmp_path: Path) -> None:
     """No lock, no port yet, a dead pid, or no listener at the port: NotRunning each time."""
     with pytest.raises(NotRunning):
         discover(tmp_path)

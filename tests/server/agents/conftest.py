@@ -54,7 +54,7 @@ def a_task(tmp_path: Path) -> Callable[..., AgentTask]:
 
 
 @dataclass(frozen=True)
-class Heard:
+class FinishedRun:
     signals: Sequence[AgentSignal]
     outcome: AgentOutcome
 
@@ -63,12 +63,12 @@ class Heard:
 
 
 @pytest.fixture
-def hear() -> Callable:
-    async def run(agent: Agent, task: AgentTask) -> Heard:
+def run_agent() -> Callable:
+    async def run(agent: Agent, task: AgentTask) -> FinishedRun:
         with limited():
             async with agent.start(task) as session:
                 signals = [signal async for signal in session.signals()]
-                return Heard(signals, await session.wait())
+                return FinishedRun(signals, await session.wait())
 
     return run
 
@@ -84,7 +84,7 @@ def python() -> Callable[[str], CommandAgent]:
 
 
 @pytest.fixture
-def words() -> Callable:
+def printed_lines() -> Callable:
     """Return a function that waits until the agent has printed `count` lines, split into words."""
 
     async def read(session: AgentSession, count: int) -> list[list[str]]:

@@ -12,18 +12,18 @@ import pytest
 from hankweave_server.agents.acp.conversations import ConversationLines, Database
 
 
-def add(database: Path, word: str) -> None:
+def add(database: Path, value: str) -> None:
     """Write as an agent does: with a write-ahead log that it leaves behind."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE IF NOT EXISTS said (word)")
-        connection.execute("INSERT INTO said VALUES (?)", (word,))
+        connection.execute("INSERT INTO said VALUES (?)", (value,))
         connection.commit()
 
 
-def words(database: Path) -> list[str]:
+def values(database: Path) -> list[str]:
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        return [word for (word,) in connection.execute("SELECT word FROM said")]
+        return [value for (value,) in connection.execute("SELECT word FROM said")]
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def database(tmp_path: Path) -> Database:
 
 def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path) -> None:
     """A session resumes from its own file, and contains nothing of another session."""
-    for session, word in (("one", "a"), ("two", "b")):
+    for session, value in (("one", "a"), ("two", "b")):
         database.begin(None)
-        add(database.place, word)
+        add(database.place, value)
         database.keep(session)
         database.end()
 
     database.begin("one")
     add(database.place, "c")
     database.keep("one")
-    assert words(tmp_path / "one.db") == ["a", "c"]
-    assert words(tmp_path / "two.db") == ["b"]
+    assert values(tmp_path / "one.db") == ["a", "c"]
+    assert values(tmp_path / "two.db") == ["b"]
     database.end()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "two.db"]
 
@@ -55,10 +55,10 @@ def test_a_copy_is_whole_while_the_agent_writes(database: Database, tmp_path: Pa
     with contextlib.closing(sqlite3.connect(database.place)) as agent:
         agent.execute("INSERT INTO said VALUES ('half')")
         database.keep("one")
-        assert words(tmp_path / "one.db") == ["a"]
+        assert values(tmp_path / "one.db") == ["a"]
         agent.commit()
         database.keep("one")
-        assert words(tmp_path / "one.db") == ["a", "half"]
+        assert values(tmp_path / "one.db") == ["a", "half"]
 
     database.end()
 
@@ -73,7 +73,7 @@ def test_what_has_not_changed_is_not_copied_again(database: Database, tmp_path: 
     assert not (tmp_path / "one.db").exists()
     add(database.place, "b")
     database.keep("one")
-    assert words(tmp_path / "one.db") == ["a", "b"]
+    assert values(tmp_path / "one.db") == ["a", "b"]
     database.end()
 
 
@@ -86,7 +86,7 @@ def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
     add(crashed.place, "lost")
     after = Database(tmp_path, tmp_path / "work")
     after.begin("one")
-    assert words(after.place) == ["a"]
+    assert values(after.place) == ["a"]
     after.end()
     after.begin("unknown")
     assert not after.place.exists()
@@ -102,7 +102,7 @@ def test_a_file_that_would_lie_is_removed(database: Database, tmp_path: Path) ->
     with pytest.raises(sqlite3.Error):
         database.keep("one")
 
-    assert words(tmp_path / "one.db") == ["a"]
+    assert values(tmp_path / "one.db") == ["a"]
     database.forget("one")
     assert not (tmp_path / "one.db").exists()
 

@@ -27,7 +27,7 @@ OPTION = {
 OLDER = {"currentModelId": "small", "availableModels": [{"modelId": "small"}, {"modelId": "big"}]}
 
 
-def says(text: str, kind: str = "message") -> dict[str, Any]:
+def an_update(text: str, kind: str = "message") -> dict[str, Any]:
     chunk = {"type": "text", "text": text}
     return {"sessionUpdate": f"agent_{kind}_chunk", "content": chunk}
 
@@ -40,7 +40,7 @@ class AnAgent:
         self._answers = {
             "initialize": {"protocolVersion": 1},
             "session/new": {"sessionId": "s1"},
-            "session/prompt": {"stopReason": "end_turn", "updates": [says("done")]},
+            "session/prompt": {"stopReason": "end_turn", "updates": [an_update("done")]},
         } | answers
         self.asked: dict[str, Any] = {}
 
@@ -191,7 +191,7 @@ async def test_a_turn_that_does_not_end_well_has_failed(reason) -> None:
     assert not is_context_full(ended.text)
 
 
-@pytest.mark.parametrize("updates", [[], [says("hm", "thought")]])
+@pytest.mark.parametrize("updates", [[], [an_update("hm", "thought")]])
 async def test_a_turn_without_an_answer_has_failed(updates) -> None:
     """A turn without an answer fails: an agent refused by its model may end the turn normally."""
     ended, _ = await talk(session_prompt={"stopReason": "end_turn", "updates": updates})
@@ -254,10 +254,10 @@ QUOTA = {
         ({"usage": 3, "_meta": []}, None),
     ],
 )
-async def test_tokens_are_counted_as_the_agent_tells_them(answer, tokens) -> None:
+async def test_tokens_are_counted_as_the_agent_reports_them(answer, tokens) -> None:
     """Tokens are counted in the protocol's form and in Gemini CLI's form."""
     ended, _ = await talk(
-        session_prompt={"stopReason": "end_turn", "updates": [says("done")]} | answer
+        session_prompt={"stopReason": "end_turn", "updates": [an_update("done")]} | answer
     )
     counted = ended.spent.get("usage")
     if tokens is None:
@@ -280,7 +280,7 @@ async def test_a_cost_is_that_of_this_conversation(resumed, before, cost) -> Non
     answers = {
         "initialize": {"protocolVersion": 1, "agentCapabilities": abilities},
         "session/resume": {"updates": [usage(each) for each in before]},
-        "session/prompt": {"stopReason": "end_turn", "updates": [says("done"), usage(3)]},
+        "session/prompt": {"stopReason": "end_turn", "updates": [an_update("done"), usage(3)]},
     }
     held = Talk({"resume": "s0"} if resumed else {}, answers)
     assert (await held.dialogue.hold()).spent.get("total_cost_usd") == cost

@@ -46,13 +46,13 @@ class Listener:
         self.signals: list[Any] = []
         self.safe_points = 0
 
-    def say(self, line: dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
         data = encoded(line)
         assert data.endswith(b"\n")
         assert len(data) <= LONGEST_LINE
         self.signals += stream_json.parse(data[:-1])
 
-    def before_telling(self) -> None:
+    def save(self) -> None:
         self.safe_points += 1
 
 
@@ -63,7 +63,7 @@ def listener() -> Listener:
 
 @pytest.fixture
 def story(listener: Listener) -> AcpTranslator:
-    return AcpTranslator(listener.say, listener.before_telling)
+    return AcpTranslator(listener.write, listener.save)
 
 
 def chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 
 
 @given(st.lists(UPDATES, max_size=12))
-def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
+def test_no_update_ends_the_translation(updates: list[dict[str, Any]]) -> None:
     """Every update is reported or skipped, whatever it holds, and every line can be parsed."""
     listener = Listener()
-    story = AcpTranslator(listener.say, listener.before_telling)
+    story = AcpTranslator(listener.write, listener.save)
     for update in updates:
         story.receive(update)
 
@@ -88,17 +88,17 @@ def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
 
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 3))
-def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -> None:
+def test_pieces_are_joined_whatever_their_borders(texts: list[str], step: int) -> None:
     """The message is the same at whatever positions the stream was cut."""
     listener = Listener()
-    story = AcpTranslator(listener.say, listener.before_telling)
-    text = "".join(words)
+    story = AcpTranslator(listener.write, listener.save)
+    text = "".join(texts)
     for start in range(0, len(text), step):
         story.receive(chunk(text[start : start + step]))
 
     story.end()
-    told = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
-    assert told == (text if text.strip() else "")
+    found = "".join(each.text for each in listener.signals if isinstance(each, AgentSaid))
+    assert found == (text if text.strip() else "")
 
 
 def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listener) -> None:
@@ -134,14 +134,16 @@ def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Lis
     assert story.last_text == "e"
 
 
-def test_a_long_message_is_told_in_parts(story: AcpTranslator, listener: Listener) -> None:
+def test_a_long_message_is_split(story: AcpTranslator, listener: Listener) -> None:
     """A long message is split, so that no line is longer than the session accepts."""
     story.receive(chunk("x" * (3 * LONGEST_TEXT + 5)))
     story.end()
     assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
 
 
-def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: Listener) -> None:
+def test_a_call_is_reported_when_its_input_is_complete(
+    story: AcpTranslator, listener: Listener
+) -> None:
     """A pending call is announced, then reported once with its whole input, and its result once."""
     story.receive(call(title="write", kind="edit", status="pending", rawInput={}))
     story.receive(call("tool_call_update", status="pending"))
@@ -160,7 +162,7 @@ def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: 
     assert listener.safe_points == 1
 
 
-def test_a_call_that_never_began_is_told_at_the_end(
+def test_a_call_that_never_began_is_reported_at_the_end(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """A call that never started is reported at the end of the turn."""
@@ -173,7 +175,7 @@ def test_a_call_that_never_began_is_told_at_the_end(
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "told"),
+    ("fields", "name", "arguments"),
     [
         ({"kind": "execute", "title": "ls"}, "Bash", {"command": "ls"}),
         ({"kind": "execute", "rawInput": {"command": "ls -l"}}, "Bash", {"command": "ls -l"}),
@@ -195,14 +197,18 @@ def test_a_call_that_never_began_is_told_at_the_end(
     ],
 )
 def test_tools_have_the_names_that_rules_are_written_for(
-    story: AcpTranslator, listener: Listener, fields: dict[str, Any], name: str | None, told: object
+    story: AcpTranslator,
+    listener: Listener,
+    fields: dict[str, Any],
+    name: str | None,
+    arguments: object,
 ) -> None:
     """Tool kinds and their main argument get the names that Claude Code uses."""
     story.receive(call(status="in_progress", **fields))
-    assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
+    assert listener.signals == [ToolCalled("c1", name or fields["title"], arguments)]
 
 
-def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:
+def test_a_question_reports_the_call_first(story: AcpTranslator, listener: Listener) -> None:
     """A question reports its call first, as some agents ask before they announce it.
 
     Long contents are truncated.
@@ -225,7 +231,7 @@ def test_what_decides_is_never_shortened(story: AcpTranslator, key: str) -> None
     assert line["request"]["input"] == {key: value}
 
 
-def test_history_is_not_told_but_its_cost_is_heard(
+def test_history_is_not_reported_but_its_cost_is_counted(
     story: AcpTranslator, listener: Listener
 ) -> None:
     """Events of a loaded history are not reported again, but its cost is counted."""

@@ -47,7 +47,7 @@ async def test_the_servers_own_place_is_not_the_executions(a_task, tmp_path, mon
         assert name not in AcpAgent(command, homes=tmp_path / "homes")._environment(a_task())
 
 
-async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
+async def test_opencode_is_configured_to_ask(a_task, monkeypatch) -> None:
     """OpenCode is told to ask before calls that may change files, MCP tools included, and before
     every call where the hank has permissions."""
     monkeypatch.setenv("OPENCODE_PERMISSION", '"allow"')
@@ -144,7 +144,7 @@ def test_settings_let_no_tool_pass_of_who_has_to_ask(tmp_path, asks, tools) -> N
 
 
 @pytest.mark.parametrize("settings", ["{broken", "[1]", '{"general": 3}', None])
-def test_settings_that_are_broken_are_gemini_clis_to_tell(tmp_path, settings) -> None:
+def test_broken_settings_are_left_for_gemini_cli_to_report(tmp_path, settings) -> None:
     """Broken settings are copied unchanged; without settings, one setting is written."""
     (tmp_path / ".gemini").mkdir()
     if settings is not None:

@@ -20,11 +20,11 @@ class Lines:
     """A writer that stores what was printed."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.written: list[Any] = []
         self.notes: list[str] = []
 
     def emit(self, line: Any) -> None:
-        self.said.append(line)
+        self.written.append(line)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -84,11 +84,11 @@ async def test_an_answer_is_one_of_the_agents_options(kinds, behavior, chosen) -
     assert got == (CANCELLED if chosen is None else selected)
 
 
-async def test_where_nobody_is_left_it_is_cancelled() -> None:
+async def test_without_a_client_it_is_cancelled() -> None:
     """Without a reader the request is cancelled, and the server learns that it is withdrawn."""
     got, lines = await ask(asked(*ALL), None)
     assert got == CANCELLED
-    assert lines.said[-1] == {"type": "control_cancel_request", "request_id": "permission-1"}
+    assert lines.written[-1] == {"type": "control_cancel_request", "request_id": "permission-1"}
 
 
 async def test_what_cannot_be_shown_whole_is_refused() -> None:
@@ -96,7 +96,7 @@ async def test_what_cannot_be_shown_whole_is_refused() -> None:
     got, lines = await ask(asked(*ALL, command="x" * (LONGEST_TEXT + 1)))
     assert got["outcome"]["optionId"] == "reject_once"
     assert len(lines.notes) == 1
-    assert all(line["type"] != "control_request" for line in lines.said)
+    assert all(line["type"] != "control_request" for line in lines.written)
 
 
 @pytest.mark.parametrize("odd", [{}, {"options": 3, "toolCall": []}, {"options": [3, {"kind": 1}]}])

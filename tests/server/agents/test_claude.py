@@ -43,10 +43,10 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-async def test_claude_gets_its_arguments_and_prompt(a_task, hear, claude) -> None:
+async def test_claude_gets_its_arguments_and_prompt(a_task, run_agent, claude) -> None:
     """Print mode, stream-json, model and mode on the command line; the prompt on stdin."""
     task = a_task("the prompt")
-    heard = await hear(ClaudeAgent(new_session=lambda: "new"), task)
+    run = await run_agent(ClaudeAgent(new_session=lambda: "new"), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["arguments"] == [
         *("-p", "--output-format", "stream-json", "--verbose"),
@@ -54,20 +54,20 @@ async def test_claude_gets_its_arguments_and_prompt(a_task, hear, claude) -> Non
         *("--session-id", "new"),
     ]
     assert given["prompt"] == "the prompt"
-    assert heard.signals == [SessionStarted("s1", "opus")]
-    assert heard.outcome == Exited(0)
+    assert run.signals == [SessionStarted("s1", "opus")]
+    assert run.outcome == Exited(0)
 
 
-async def test_without_permissions_claude_may_do_everything(a_task, hear, claude) -> None:
+async def test_without_permissions_claude_may_do_everything(a_task, run_agent, claude) -> None:
     """Claude starts in bypass mode, in which no tool call waits for approval; a mode in the hank
     takes precedence."""
-    assert await mode_of(ClaudeAgent(), a_task(), hear) == "bypassPermissions"
+    assert await mode_of(ClaudeAgent(), a_task(), run_agent) == "bypassPermissions"
     agent = ClaudeAgent(permission_mode="acceptEdits")
-    assert await mode_of(agent, a_task(), hear) == "acceptEdits"
+    assert await mode_of(agent, a_task(), run_agent) == "acceptEdits"
 
 
-async def mode_of(agent, task, hear) -> str:
-    await hear(agent, task)
+async def mode_of(agent, task, run_agent) -> str:
+    await run_agent(agent, task)
     arguments = json.loads((task.work_tree / "given.json").read_text())["arguments"]
     return str(arguments[arguments.index("--permission-mode") + 1])
 
@@ -77,57 +77,59 @@ async def mode_of(agent, task, hear) -> str:
     [(0, "bypassPermissions", "1"), (0, "acceptEdits", None), (1000, "bypassPermissions", None)],
 )
 async def test_root_is_declared_a_sandbox_in_bypass_mode_alone(
-    a_task, hear, claude, monkeypatch, user, mode, marker
+    a_task, run_agent, claude, monkeypatch, user, mode, marker
 ) -> None:
     """Claude Code refuses bypass mode as root unless IS_SANDBOX is 1; for an unprivileged user the
     variable is not set."""
     monkeypatch.setattr("os.getuid", lambda: user)
     task = a_task()
-    await hear(ClaudeAgent(permission_mode=mode), task)
+    await run_agent(ClaudeAgent(permission_mode=mode), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["environment"].get("IS_SANDBOX") == marker
 
 
-async def test_the_marker_of_a_sandbox_can_be_taken_away(a_task, hear, claude, monkeypatch) -> None:
+async def test_the_marker_of_a_sandbox_can_be_taken_away(
+    a_task, run_agent, claude, monkeypatch
+) -> None:
     """HANKWEAVE_IS_SANDBOX=unset leaves the decision about root to Claude Code."""
     monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setenv("HANKWEAVE_IS_SANDBOX", "unset")
     task = a_task()
-    await hear(ClaudeAgent(), task)
+    await run_agent(ClaudeAgent(), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert "IS_SANDBOX" not in given["environment"]
 
 
 async def test_claude_is_given_the_real_directory_of_the_data(
-    a_task, hear, claude, tmp_path
+    a_task, run_agent, claude, tmp_path
 ) -> None:
     """A data link is resolved; data that is a single file, or missing, adds no directory."""
     (tmp_path / "real").mkdir()
     link = tmp_path / "read_only_data_source"
     link.symlink_to("real")
-    added = await arguments_of(a_task(data_dir=link), hear)
+    added = await arguments_of(a_task(data_dir=link), run_agent)
     assert added[:2] == ["--add-dir", str((tmp_path / "real").resolve())]
     (tmp_path / "rows.json").write_text("[]")
-    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "rows.json"), hear)
-    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), hear)
+    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "rows.json"), run_agent)
+    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), run_agent)
 
 
-async def test_claude_on_bedrock_is_told_so_and_gets_the_credentials(
-    a_task, hear, claude, monkeypatch
+async def test_claude_on_bedrock_gets_its_setting_and_the_credentials(
+    a_task, run_agent, claude, monkeypatch
 ) -> None:
     """Amazon's variables of the server's environment reach Claude only for a Bedrock model."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "an-id")
     task = a_task()
     for on_bedrock, expected in ((True, ("1", "an-id")), (False, (None, None))):
-        await hear(ClaudeAgent(on_bedrock=on_bedrock), task)
+        await run_agent(ClaudeAgent(on_bedrock=on_bedrock), task)
         seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
         assert (seen.get("CLAUDE_CODE_USE_BEDROCK"), seen.get("AWS_ACCESS_KEY_ID")) == expected
 
 
-async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None:
+async def test_claude_resumes_with_a_system_prompt(a_task, run_agent, claude) -> None:
     """Session, system prompt and permission mode are passed on if they are set."""
     task = a_task(resume_session="s1", system_prompt="be brief")
-    await hear(ClaudeAgent(permission_mode="bypassPermissions"), task)
+    await run_agent(ClaudeAgent(permission_mode="bypassPermissions"), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["arguments"][6:] == [
         *("--permission-mode", "bypassPermissions"),
@@ -135,23 +137,23 @@ async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None
     ]
 
 
-async def arguments_of(task, hear, **fields) -> list[str]:
-    await hear(ClaudeAgent(new_session=lambda: "new", **fields), task)
+async def arguments_of(task, run_agent, **fields) -> list[str]:
+    await run_agent(ClaudeAgent(new_session=lambda: "new", **fields), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     return list(given["arguments"][8:])
 
 
-async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, hear, claude) -> None:
+async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, run_agent, claude) -> None:
     """The forked session stays unchanged, so that it can be forked again."""
     task = a_task(resume_session="s1", forks=True)
-    assert await arguments_of(task, hear) == [
+    assert await arguments_of(task, run_agent) == [
         *("--resume", "s1", "--fork-session", "--session-id", "new")
     ]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_claude_forks_at_a_message_that_its_transcript_has(
-    a_task, hear, claude, tmp_path, is_known
+    a_task, run_agent, claude, tmp_path, is_known
 ) -> None:
     """Claude refuses to fork at a message its transcript lacks, so it forks at the end instead."""
     home = tmp_path / "home"
@@ -160,27 +162,32 @@ async def test_claude_forks_at_a_message_that_its_transcript_has(
     transcript.parent.mkdir(parents=True)
     transcript.write_text(json.dumps({"uuid": "m7" if is_known else "m8"}) + "\n")
     at = ["--resume-session-at", "m7"] if is_known else []
-    assert await arguments_of(task, hear, home=home) == [
+    assert await arguments_of(task, run_agent, home=home) == [
         *("--resume", "s1", *at, "--fork-session", "--session-id", "new")
     ]
 
 
-async def test_claude_goes_on_without_being_prompted_again(a_task, hear, claude) -> None:
+async def test_claude_goes_on_without_being_prompted_again(a_task, run_agent, claude) -> None:
     """An interrupted session is told only to continue."""
     task = a_task("the prompt", resume_session="s1", forks=True, goes_on=True)
-    await hear(ClaudeAgent(), task)
+    await run_agent(ClaudeAgent(), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     assert given["prompt"] == GO_ON
 
 
-async def test_claude_is_told_what_its_codon_may_cost(a_task, hear, claude) -> None:
+async def test_claude_receives_the_budget_of_its_codon(a_task, run_agent, claude) -> None:
     """The budget is passed in dollars and never rounded down to zero."""
     task = a_task(budget_usd=0.00125)
-    assert await arguments_of(task, hear) == ["--session-id", "new", "--max-budget-usd", "0.001250"]
+    assert await arguments_of(task, run_agent) == [
+        "--session-id",
+        "new",
+        "--max-budget-usd",
+        "0.001250",
+    ]
 
 
-async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_the_person(
-    a_task, hear, claude, tmp_path, monkeypatch
+async def test_claude_keeps_its_conversations_where_configured_and_logs_in_as_the_person(
+    a_task, run_agent, claude, tmp_path, monkeypatch
 ) -> None:
     """The conversation directory is private; the login stays in the user's own configuration."""
     monkeypatch.setenv("HOME", "/home/me")
@@ -191,7 +198,7 @@ async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_th
             monkeypatch.setenv("CLAUDE_CONFIG_DIR", configured)
 
         task = a_task()
-        await hear(ClaudeAgent(home=home), task)
+        await run_agent(ClaudeAgent(home=home), task)
         seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
         assert seen["CLAUDE_CONFIG_DIR"] == str(home)
         assert seen["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == login
@@ -205,12 +212,12 @@ async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_th
     assert chosen.is_relative_to("/conf")
 
 
-async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
+async def test_claude_is_offered_servers_of_tools(a_task, run_agent, claude) -> None:
     """The codon's MCP servers are the only ones, ready from the first turn, and need no
     approval."""
     server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
     task = a_task(tools=(server,))
-    await hear(ClaudeAgent(), task)
+    await run_agent(ClaudeAgent(), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     option, config, *others = given["arguments"][-5:]
     assert option == "--mcp-config"
@@ -241,22 +248,22 @@ with open("given.json", "w") as file:
 """
 
 
-async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
+async def test_claude_waits_for_our_answer_before_a_tool(a_task, claude) -> None:
     """Claude registers the hook, gets the prompt and the answer, and then stdin closes."""
     claude.write_text(ASKING)
     task = a_task("the prompt")
     async with ClaudeAgent(asks_first=True, new_session=lambda: "new").start(task) as session:
-        heard = []
+        signals = []
         async for signal in session.signals():
-            heard.append(signal)
+            signals.append(signal)
             if isinstance(signal, PermissionAsked):
                 await session.answer(signal, Granted())
 
         assert await session.wait() == Exited(0)
 
     asked = PermissionAsked("r1", "Write", {"file_path": "a"}, by_hook=True)
-    assert heard[:2] == [SessionStarted("s1", "opus"), asked]
-    assert isinstance(heard[2], ResultReported)
+    assert signals[:2] == [SessionStarted("s1", "opus"), asked]
+    assert isinstance(signals[2], ResultReported)
     arguments, hooks, prompt, answer, rest = json.loads((task.work_tree / "given.json").read_text())
     assert arguments[4:] == [
         *("--model", "test-model", "--permission-mode", "bypassPermissions"),
@@ -329,14 +336,16 @@ def test_claudes_transcript_is_found_below_a_folder_with_a_shortened_name(tmp_pa
     assert agent.memory_of("s2", tree, environment) == ()
 
 
-async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, hear, claude, monkeypatch) -> None:
+async def test_claude_alone_sees_its_keys_and_is_quiet(
+    a_task, run_agent, claude, monkeypatch
+) -> None:
     """ANTHROPIC_… and CLAUDE_CODE_… are passed on, other secrets are not, and telemetry is off."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     monkeypatch.setenv("OPENAI_API_KEY", "other")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/config")
     task = a_task()
-    await hear(ClaudeAgent(), task)
+    await run_agent(ClaudeAgent(), task)
     seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "key"
     assert seen["CLAUDE_CODE_USE_BEDROCK"] == seen["DISABLE_TELEMETRY"] == "1"

@@ -69,12 +69,12 @@ def codex(tmp_path: Path, person: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def given(hear, codex):
+def given(run_agent, codex):
     """Run a task and return what the stand-in received."""
 
     async def run(agent: CodexAgent, task) -> dict:
-        heard = await hear(agent, task)
-        assert heard.outcome == Exited(0)
+        done = await run_agent(agent, task)
+        assert done.outcome == Exited(0)
         return json.loads((task.work_tree / "given.json").read_text())
 
     return run
@@ -91,10 +91,10 @@ def settings(arguments: list[str]) -> dict:
     return merged
 
 
-async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) -> None:
+async def test_codex_gets_its_arguments_and_prompt(a_task, run_agent, codex, home) -> None:
     """All options are on the command line, the prompt comes on stdin, and stdin is closed."""
     task = a_task("the prompt", model="gpt-5.4")
-    heard = await hear(CodexAgent(home=home), task)
+    heard = await run_agent(CodexAgent(home=home), task)
     given = json.loads((task.work_tree / "given.json").read_text())
     arguments = given["arguments"]
     assert arguments[:7] == [
@@ -263,7 +263,7 @@ async def test_codex_alone_sees_its_keys(a_task, given, home, monkeypatch) -> No
     assert "ANTHROPIC_API_KEY" not in seen
     hidden = settings(found["arguments"])["shell_environment_policy.exclude"]
     assert hidden == ["CODEX_API_KEY", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"]
-    assert not any(word == "key" for word in found["arguments"])
+    assert not any(argument == "key" for argument in found["arguments"])
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, t
 
 
 @pytest.mark.parametrize("place", ["~nobody-of-this-name/codex", "/" + "x" * 300])
-async def test_a_home_that_cannot_be_is_codexs_to_tell(
+async def test_a_wrong_home_is_left_for_codex_to_report(
     a_task, given, home, place, tmp_path
 ) -> None:
     """A home in a codon's `env` that does not work gives no login and no stored conversation."""

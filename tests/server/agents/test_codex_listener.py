@@ -40,7 +40,7 @@ def counted(used: int, *, cached: int = 0, output: int = 0) -> str:
     return json.dumps({"type": "event_msg", "payload": payload}) + "\n"
 
 
-def hear(listener: CodexListener, *events: dict) -> list:
+def signals_of(listener: CodexListener, *events: dict) -> list:
     return [signal for each in events for signal in listener.parse(json.dumps(each).encode())]
 
 
@@ -48,7 +48,7 @@ def started() -> dict:
     return {"type": "thread.started", "thread_id": THREAD}
 
 
-def said(text: str) -> dict:
+def message(text: str) -> dict:
     item = {"id": "item_0", "type": "agent_message", "text": text}
     return {"type": "item.completed", "item": item}
 
@@ -69,18 +69,18 @@ def usages(signals: list) -> list[Tokens]:
 
 def test_the_session_has_the_model_that_was_asked_for(tmp_path) -> None:
     """Codex does not report the model, and prices depend on it."""
-    (begun,) = hear(CodexListener(tmp_path, "gpt-5.4", None), started())
+    (begun,) = signals_of(CodexListener(tmp_path, "gpt-5.4", None), started())
     assert begun == SessionStarted(THREAD, "gpt-5.4")
 
 
-def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
+def test_a_call_is_reported_once_with_an_id_of_its_own(tmp_path) -> None:
     """A call is reported once, with a unique id: Codex renumbers its items in each process."""
     ids = []
     for events in (
         [command("started"), command("updated"), command("completed")],
         [command("completed")],
     ):
-        signals = hear(CodexListener(tmp_path, "m", None), started(), *events)[1:]
+        signals = signals_of(CodexListener(tmp_path, "m", None), started(), *events)[1:]
         assert [type(signal) for signal in signals] == [ToolCalled, ToolReturned]
         assert signals[0].tool_use_id == signals[1].tool_use_id
         ids.append(signals[0].tool_use_id)
@@ -91,21 +91,21 @@ def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
 def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rollout) -> None:
     """Counts are reported during the turn, for budgets; a repeated count is skipped."""
     listener = CodexListener(tmp_path, "m", None)
-    hear(listener, started())
+    signals_of(listener, started())
     with rollout.open("a") as file:
         file.write(counted(200) + counted(1000, cached=400, output=50) * 2)
         file.write(counted(9000)[:40])  # Still incomplete.
 
-    assert usages(hear(listener, said("a"))) == [
+    assert usages(signals_of(listener, message("a"))) == [
         counts(200),
         counts(400, 50, 0, 400),
     ]
-    assert usages(hear(listener, command("started"))) == []
+    assert usages(signals_of(listener, command("started"))) == []
     written = counted(200) + counted(1000, cached=400, output=50) * 2
     rollout.write_text(written + counted(2500, cached=400, output=50))
-    (more,) = usages(hear(listener, said("b")))
+    (more,) = usages(signals_of(listener, message("b")))
     assert more == counts(1500, 0, 0, 0)
-    last = hear(listener, ended(3000, cached=400, output=70))
+    last = signals_of(listener, ended(3000, cached=400, output=70))
     assert usages(last) == [counts(500, 20, 0, 0)]
     assert last[-1].tokens == counts(2600, 70, 0, 400)
     assert last[-1].text == "b"
@@ -127,9 +127,9 @@ def test_a_resumed_thread_counts_what_is_new(tmp_path, rollout) -> None:
 def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> None:
     """The cost of a failed turn comes from the rollout, as Codex prints no tokens then."""
     listener = CodexListener(tmp_path, "m", None)
-    hear(listener, started())
+    signals_of(listener, started())
     rollout.write_text(counted(1000))
-    signals = hear(listener, {"type": "turn.failed", "error": {"message": "no"}})
+    signals = signals_of(listener, {"type": "turn.failed", "error": {"message": "no"}})
     assert usages(signals) == [counts(1000)]
     assert signals[-1].tokens is None
     assert not signals[-1].success
@@ -139,7 +139,7 @@ def test_a_usage_limit_has_the_instant_that_was_written_down(tmp_path, rollout) 
     """The rollout has the epoch of the exhausted allowance and the error's name; an error only
     of the output would have a local time."""
     listener = CodexListener(tmp_path, "gpt-5", None)
-    hear(listener, started())
+    signals_of(listener, started())
     allowances = {
         "primary": {"used_percent": 100.0, "resets_at": 1795269000},
         "secondary": {"used_percent": 41.5, "resets_at": 1795500000},
@@ -150,24 +150,24 @@ def test_a_usage_limit_has_the_instant_that_was_written_down(tmp_path, rollout) 
         {"type": "event_msg", "payload": {"type": "task_complete", "error": error}},
     )
     rollout.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    signals = hear(listener, {"type": "turn.failed", "error": {"message": "hit"}})
+    signals = signals_of(listener, {"type": "turn.failed", "error": {"message": "hit"}})
     facts = LimitFacts(error="usage_limit_exceeded", resets_at=1795269000.0)
     assert LimitReported(facts) in signals
 
 
 def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
     """A turn's total is not reported as a message, because it would look like a full context."""
-    signals = hear(CodexListener(tmp_path, "m", None), started(), said("a"), ended(100))
+    signals = signals_of(CodexListener(tmp_path, "m", None), started(), message("a"), ended(100))
     assert usages(signals) == []
     assert signals[-1].tokens == counts(100)
 
 
-def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
+def test_a_compacted_context_is_reported_once(tmp_path, rollout) -> None:
     """Codex does not print a compaction; it is reported once, as the hank may wait for it."""
     listener = CodexListener(tmp_path, "m", None)
-    hear(listener, started())
+    signals_of(listener, started())
     rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())
-    signals = hear(listener, said("a"), said("b"))
+    signals = signals_of(listener, message("a"), message("b"))
     assert [s.reason for s in signals if isinstance(s, ContextExceeded)] == ["compact_boundary"]
     assert usages(signals) == [counts(5000, 50), counts(100, 50), counts(100, 50)]
 

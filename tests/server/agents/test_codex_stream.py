@@ -204,7 +204,7 @@ def test_a_turn_that_codex_printed_is_understood() -> None:
         ("context-full", "api-error", False),
     ],
 )
-def test_a_failure_that_codex_printed_is_told_and_known(name, kind, retriable) -> None:
+def test_a_failure_that_codex_printed_is_reported_and_classified(name, kind, retriable) -> None:
     """The last event is a failed result whose text shows whether a retry can help."""
     signals = recorded(name)
     (reported,) = (signal for signal in signals if isinstance(signal, ResultReported))

@@ -30,21 +30,19 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.registry import CommandAgent
 from support.waiting import limited
 
-HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
-async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
+async def test_a_plain_program_is_a_whole_agent(a_task, run_agent) -> None:
     """The session id is generated, lines are reported and logged, and the exit code decides."""
     task = a_task("the prompt")
-    heard = await hear(CommandAgent(("sh", "-c", "cat; echo; echo oops >&2; exit 3")), task)
-    begun, plain, result = (
-        heard.of(kind) for kind in (SessionStarted, PlainOutput, ResultReported)
-    )
+    run = await run_agent(CommandAgent(("sh", "-c", "cat; echo; echo oops >&2; exit 3")), task)
+    begun, plain, result = (run.of(kind) for kind in (SessionStarted, PlainOutput, ResultReported))
     assert [signal.model for signal in begun] == ["test-model"]
     assert plain == [PlainOutput("the prompt")]
-    assert heard.of(Stderr) == [Stderr("oops")]
+    assert run.of(Stderr) == [Stderr("oops")]
     assert result == [ResultReported(False, "oops", None, None, begun[0].session_id, {})]
-    assert heard.outcome == Exited(3)
+    assert run.outcome == Exited(3)
     logged = [json.loads(line) for line in task.log_path.read_bytes().splitlines()]
     assert {(entry["type"], entry["message"]) for entry in logged} == {
         ("stdout", "the prompt"),
@@ -52,7 +50,7 @@ async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
     }
 
 
-async def test_the_event_loop_does_not_wait_for_the_log(a_task, hear, monkeypatch) -> None:
+async def test_the_event_loop_does_not_wait_for_the_log(a_task, run_agent, monkeypatch) -> None:
     """Lines are written in a thread, one batch at a time, and before anyone hears of them."""
     append, threads = agent_log.AgentLog.append, set()
 
@@ -76,7 +74,7 @@ async def test_the_event_loop_does_not_wait_for_the_log(a_task, hear, monkeypatc
     assert logged == [True] * 3
 
 
-async def test_what_an_agent_has_said_is_logged_when_its_caller_is_cancelled(
+async def test_output_of_an_agent_is_logged_when_its_caller_is_cancelled(
     a_task, monkeypatch
 ) -> None:
     """The end of the session waits for a slow disk, and the lines that were read are in the log."""
@@ -105,7 +103,7 @@ async def test_what_an_agent_has_said_is_logged_when_its_caller_is_cancelled(
     assert '"said"' in task.log_path.read_text()
 
 
-async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
+async def test_stream_json_is_understood_and_logged_raw(a_task, run_agent) -> None:
     """Messages become signals; the log has their exact bytes with fields appended."""
     lines = [
         '{"type":"system","subtype":"init","session_id":"s1","model":"opus","x": 1}',
@@ -113,8 +111,8 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
         '{"type":"result","subtype":"success","result":"done"}',
     ]
     task = a_task("\n".join(lines))
-    heard = await hear(CommandAgent(("cat",)), task)
-    assert list(heard.signals) == [
+    run = await run_agent(CommandAgent(("cat",)), task)
+    assert list(run.signals) == [
         SessionStarted("s1", "opus"),
         AgentSaid("Hello"),
         ResultReported(True, "done", None, None, None, {}),
@@ -126,26 +124,26 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
     assert all(json.loads(entry)["timestamp"].endswith("Z") for entry in logged)
 
 
-async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
+async def test_an_agent_may_end_without_a_result(a_task, run_agent) -> None:
     """Exit 0 without a result is reported as no result."""
     task = a_task('{"type":"system","subtype":"init","session_id":"s1","model":"opus"}')
-    heard = await hear(CommandAgent(("cat",)), task)
-    assert heard.of(ResultReported) == []
-    assert heard.outcome == Exited(0)
+    run = await run_agent(CommandAgent(("cat",)), task)
+    assert run.of(ResultReported) == []
+    assert run.outcome == Exited(0)
 
 
-async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, hear) -> None:
+async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, run_agent) -> None:
     """The task sets directory and variables, and puts the system prompt before the prompt."""
     task = a_task("do it", system_prompt="be good", environment={"KEY": "value"})
-    heard = await hear(CommandAgent(("sh", "-c", 'pwd; echo "$KEY"; cat')), task)
-    lines = [signal.line for signal in heard.of(PlainOutput)]
+    run = await run_agent(CommandAgent(("sh", "-c", 'pwd; echo "$KEY"; cat')), task)
+    lines = [signal.line for signal in run.of(PlainOutput)]
     assert lines == [str(task.work_tree), "value", "be good", "do it"]
 
 
-async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, hear) -> None:
+async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, run_agent) -> None:
     """A generated session id is kept when the session is resumed."""
-    heard = await hear(CommandAgent(("true",)), a_task(resume_session="s7"))
-    assert heard.signals[0] == SessionStarted("s7", "test-model")
+    run = await run_agent(CommandAgent(("true",)), a_task(resume_session="s7"))
+    assert run.signals[0] == SessionStarted("s7", "test-model")
 
 
 async def test_a_silent_program_begins_its_session_after_a_while(a_task, python) -> None:
@@ -198,15 +196,15 @@ async def test_a_missing_work_tree_is_a_failed_start(a_task) -> None:
             pass
 
 
-async def test_a_prompt_larger_than_a_pipe_arrives_whole(a_task, hear, python) -> None:
+async def test_a_prompt_larger_than_a_pipe_arrives_whole(a_task, run_agent, python) -> None:
     """A megabyte of prompt reaches the program while its output is read."""
     prompt = "word " * 200_000
-    heard = await hear(python("import sys; print(len(sys.stdin.read()))"), a_task(prompt))
-    assert heard.of(PlainOutput) == [PlainOutput(str(len(prompt)))]
+    run = await run_agent(python("import sys; print(len(sys.stdin.read()))"), a_task(prompt))
+    assert run.of(PlainOutput) == [PlainOutput(str(len(prompt)))]
 
 
 async def test_an_agent_that_never_reads_its_prompt_is_left_alone(
-    a_task, hear, python, monkeypatch: pytest.MonkeyPatch
+    a_task, run_agent, python, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the prompt deadline stdin is closed, and the agent runs on."""
     monkeypatch.setattr(session_module, "PROMPT_DEADLINE", 0.1)
@@ -217,25 +215,25 @@ while True:  # Until stdin is closed: the prompt fills the pipe, then comes its 
     time.sleep(0.3)
 print("closed")
 """
-    heard = await hear(python(source), a_task("x" * 300_000))
-    assert heard.of(PlainOutput) == [PlainOutput("closed")]
-    assert heard.outcome == Exited(0)
+    run = await run_agent(python(source), a_task("x" * 300_000))
+    assert run.of(PlainOutput) == [PlainOutput("closed")]
+    assert run.outcome == Exited(0)
 
 
-async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, hear, python) -> None:
+async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, run_agent, python) -> None:
     """A prompt that the agent does not read is discarded."""
-    heard = await hear(python("import os; os.close(0); print('on')"), a_task("x" * 300_000))
-    assert heard.of(PlainOutput) == [PlainOutput("on")]
+    run = await run_agent(python("import os; os.close(0); print('on')"), a_task("x" * 300_000))
+    assert run.of(PlainOutput) == [PlainOutput("on")]
 
 
-async def test_a_crash_is_told_with_its_signal(a_task, hear, python) -> None:
+async def test_a_crash_is_reported_with_its_signal(a_task, run_agent, python) -> None:
     """Death by a signal is reported as a signal, not as an exit code."""
-    heard = await hear(python("import os; os.kill(os.getpid(), 11)"), a_task())
-    assert heard.outcome == AgentKilled(11)
-    assert not heard.of(ResultReported)[0].success
+    run = await run_agent(python("import os; os.kill(os.getpid(), 11)"), a_task())
+    assert run.outcome == AgentKilled(11)
+    assert not run.of(ResultReported)[0].success
 
 
-async def test_an_agent_starts_clean(a_task, hear, python) -> None:
+async def test_an_agent_starts_clean(a_task, run_agent, python) -> None:
     """An agent has three streams, no core dump, its own session, and oom_score_adj 500."""
     source = """
 import os, resource
@@ -243,19 +241,19 @@ print(sorted(int(fd) for fd in os.listdir("/proc/self/fd")))
 print(resource.getrlimit(resource.RLIMIT_CORE), os.getsid(0) == os.getpid())
 print(open("/proc/self/oom_score_adj").read())
 """
-    heard = await hear(python(source), a_task())
-    assert [signal.line for signal in heard.of(PlainOutput)] == [
+    run = await run_agent(python(source), a_task())
+    assert [signal.line for signal in run.of(PlainOutput)] == [
         "[0, 1, 2, 3]",  # The last one is the descriptor that lists the directory.
         "(0, 0) True",
         "500",
     ]
 
 
-async def test_an_agent_starts_with_default_signals(a_task, hear) -> None:
+async def test_an_agent_starts_with_default_signals(a_task, run_agent) -> None:
     """Signals that Python ignores or blocks have their default handling in the agent."""
     agent = CommandAgent(("grep", "-E", "SigBlk|SigIgn", "/proc/self/status"))
-    heard = await hear(agent, a_task())
-    assert [signal.line.split()[1] for signal in heard.of(PlainOutput)] == ["0" * 16] * 2
+    run = await run_agent(agent, a_task())
+    assert [signal.line.split()[1] for signal in run.of(PlainOutput)] == ["0" * 16] * 2
 
 
 async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
@@ -274,17 +272,19 @@ async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
     assert len(pids) == 1
 
 
-async def test_an_agent_hears_what_whoever_started_the_server_ignores(a_task, hear) -> None:
+async def test_an_agent_receives_signals_that_the_server_inherited_as_ignored(
+    a_task, run_agent
+) -> None:
     """A shell ignores INT and QUIT for processes started with `&`; an agent must react to INT."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in HEARD}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED}
     try:
         agent = CommandAgent(("grep", "SigIgn", "/proc/self/status"))
-        heard = await hear(agent, a_task())
+        run = await run_agent(agent, a_task())
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    assert [line.line.split()[1] for line in heard.of(PlainOutput)] == ["0" * 16]
+    assert [line.line.split()[1] for line in run.of(PlainOutput)] == ["0" * 16]
 
 
 async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, monkeypatch) -> None:
@@ -303,16 +303,16 @@ async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, mon
             assert isinstance(await session.wait(), AgentKilled)
 
 
-async def test_python_is_found_in_path(a_task, hear, tmp_path) -> None:
+async def test_python_is_found_in_path(a_task, run_agent, tmp_path) -> None:
     """A bare program name is looked up in the agent's PATH, not in the daemon's."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     task = a_task("print('found')", environment={"PATH": str(tmp_path / "bin")})
-    heard = await hear(CommandAgent(("python3", "-I", "-S", "-")), task)
-    assert heard.of(PlainOutput) == [PlainOutput("found")]
+    run = await run_agent(CommandAgent(("python3", "-I", "-S", "-")), task)
+    assert run.of(PlainOutput) == [PlainOutput("found")]
 
 
-async def test_a_task_without_limits_runs(a_task, hear) -> None:
+async def test_a_task_without_limits_runs(a_task, run_agent) -> None:
     """A task whose limits are None runs without limits."""
-    heard = await hear(CommandAgent(("true",)), a_task(limits=AgentLimits(None, None, None)))
-    assert heard.outcome == Exited(0)
+    run = await run_agent(CommandAgent(("true",)), a_task(limits=AgentLimits(None, None, None)))
+    assert run.outcome == Exited(0)

@@ -62,10 +62,10 @@ def fence(tmp_path: Path, level: Level) -> Fence:
     return Fence(workspace_policy(facts), level)
 
 
-async def test_an_agent_has_no_rights_to_gain(a_task, hear, python, fence: Fence) -> None:
+async def test_an_agent_has_no_rights_to_gain(a_task, run_agent, python, fence: Fence) -> None:
     """It has no capabilities, cannot gain any, and its system calls are filtered."""
-    heard = await hear(python("print(open('/proc/self/status').read())"), a_task(fence=fence))
-    lines = (signal.line.partition(":") for signal in heard.of(PlainOutput))
+    run = await run_agent(python("print(open('/proc/self/status').read())"), a_task(fence=fence))
+    lines = (signal.line.partition(":") for signal in run.of(PlainOutput))
     facts = {name: value.strip() for name, _, value in lines}
     capabilities = [int(facts[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")]
     assert capabilities == [0, 0, 0, 0]
@@ -73,7 +73,7 @@ async def test_an_agent_has_no_rights_to_gain(a_task, hear, python, fence: Fence
     assert os.geteuid() != 0 or int(facts["CapBnd"], 16) == 0
 
 
-async def test_an_agent_keeps_what_it_needs(a_task, hear, python, fence: Fence) -> None:
+async def test_an_agent_keeps_what_it_needs(a_task, run_agent, python, fence: Fence) -> None:
     """The work tree, temporary files, its notices and its working directory are there."""
     source = """
 import os, tempfile
@@ -84,28 +84,32 @@ os.makedirs(os.environ["XDG_CACHE_HOME"])
 print(os.getcwd())
 """
     task = a_task(fence=fence)
-    heard = await hear(python(source), task)
-    assert [said.line for said in heard.of(PlainOutput)] == [str(task.work_tree)]
+    run = await run_agent(python(source), task)
+    assert [each.line for each in run.of(PlainOutput)] == [str(task.work_tree)]
     assert (task.work_tree / "made").read_text() == "x"
 
 
-async def test_nothing_confined_outlives_a_stop(a_task, python, words, lives, fence: Fence) -> None:
+async def test_nothing_confined_outlives_a_stop(
+    a_task, python, printed_lines, lives, fence: Fence
+) -> None:
     """The keeper is outside of the fence, so it ends what is inside."""
     with limited():
         async with python(DAEMONS).start(a_task(fence=fence)) as session:
-            tree = {name: int(pid) for name, pid in await words(session, 2)}
+            tree = {name: int(pid) for name, pid in await printed_lines(session, 2)}
             assert tree["agent"] == session.pid
             await session.stop()
 
     assert [name for name, pid in tree.items() if lives(pid)] == []
 
 
-async def test_a_confined_agent_dies_with_its_keeper(a_task, python, words, lives, fence) -> None:
+async def test_a_confined_agent_dies_with_its_keeper(
+    a_task, python, printed_lines, lives, fence
+) -> None:
     """The death signal survives the changes of credentials, and the daemon is found by its mark."""
     task = a_task(fence=fence)
     with limited():
         async with python(MARKED_DAEMONS).start(task) as session:
-            tree = {name: int(pid) for name, pid in await words(session, 2)}
+            tree = {name: int(pid) for name, pid in await printed_lines(session, 2)}
             agent = os.pidfd_open(session.pid)
             keeper = process_table.read(session.pid)
             assert keeper is not None
@@ -135,7 +139,7 @@ async def test_a_new_server_finds_a_confined_leftover(tmp_path, a_task, fence: F
 
 
 async def test_an_agent_that_cannot_be_confined_does_not_run(
-    tmp_path: Path, a_task, hear, python, level: Level
+    tmp_path: Path, a_task, run_agent, python, level: Level
 ) -> None:
     """The error names the part of the fence and the reason."""
     (tmp_path / "agentRoot").mkdir()
@@ -143,21 +147,21 @@ async def test_an_agent_that_cannot_be_confined_does_not_run(
     policy = Policy(write=tuple(str(tmp_path / "agentRoot") for _ in range(2)), connect=(70_000,))
     task = a_task(fence=Fence(policy, level))
     with pytest.raises(AgentStartFailed, match=r"not be confined.*Landlock: Invalid argument"):
-        await hear(python(f"open({str(marker)!r}, 'w')"), task)
+        await run_agent(python(f"open({str(marker)!r}, 'w')"), task)
 
     assert not marker.exists()
 
 
-async def test_the_profile_none_confines_nothing(tmp_path: Path, a_task, hear, python) -> None:
+async def test_the_profile_none_confines_nothing(tmp_path: Path, a_task, run_agent, python) -> None:
     """It is the person's decision, and the agent runs as without a fence."""
     outside = tmp_path / "outside"
     fence = Fence(Policy(profile="none"), Level.NAMESPACE)
-    await hear(python(f"open({str(outside)!r}, 'w')"), a_task(fence=fence))
+    await run_agent(python(f"open({str(outside)!r}, 'w')"), a_task(fence=fence))
     assert outside.exists()
 
 
 async def test_a_reviewer_reads_the_work_tree_and_writes_nothing_there(
-    a_task, hear, python, fence: Fence
+    a_task, run_agent, python, fence: Fence
 ) -> None:
     """With the profile `readonly` only its own folders are writable."""
     task = a_task()
@@ -178,14 +182,14 @@ except OSError:
     print("refused")
 """
     task = a_task(fence=Fence(policy, fence.level))
-    heard = await hear(python(source), task)
-    assert [said.line for said in heard.of(PlainOutput)] == ["content", "refused"]
+    run = await run_agent(python(source), task)
+    assert [each.line for each in run.of(PlainOutput)] == ["content", "refused"]
     assert not (task.work_tree / "made").exists()
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_ports_can_be_listed_or_denied(
-    a_task, hear, python, fence: Fence, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+    a_task, run_agent, python, fence: Fence, is_listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list of ports is the end of it; without one, all but the server's can be reached.
 
@@ -214,20 +218,20 @@ for port in {ports}:
     except PermissionError:
         print("refused")
 """
-        heard = await hear(python(source), a_task(fence=Fence(limited, fence.level)))
+        run = await run_agent(python(source), a_task(fence=Fence(limited, fence.level)))
 
-    assert [said.line for said in heard.of(PlainOutput)] == ["connected", "refused"]
+    assert [each.line for each in run.of(PlainOutput)] == ["connected", "refused"]
 
 
 async def test_an_agent_that_could_not_be_recognized_does_not_run(
-    tmp_path: Path, a_task, hear, python, fence: Fence, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, a_task, run_agent, python, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without rules of ports, an agent runs in its control group or not at all."""
     missing = tmp_path / "no such folder" / "group"
     monkeypatch.setattr(peers, "can_recognize", lambda: True)
     monkeypatch.setattr(process_table, "place", lambda _mark, *, is_confined: missing)
     with pytest.raises(AgentStartFailed, match="its control group did not accept it"):
-        await hear(python("open('ran', 'w')"), a_task(fence=fence))
+        await run_agent(python("open('ran', 'w')"), a_task(fence=fence))
 
     assert not (tmp_path / "agentRoot" / "ran").exists()
 

@@ -30,8 +30,8 @@ def group() -> Iterator[Path]:
 
 @pytest.fixture
 def member(group: Path) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["sh", "-c", MEMBER, str(group)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    argv = ["sh", "-c", MEMBER, str(group)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     process.stdout.readline()
     yield process
@@ -87,8 +87,8 @@ def test_the_group_goes_with_a_server_that_dies_while_its_agent_starts(
     """The keeper, which outlives the server, makes the group and removes it."""
     own = group.with_name(f"{group.name}-of-agent")
     (reports, report), (orders, server) = os.pipe(), os.pipe()
-    words = [*own_program(keeper.__name__), str(report), str(orders), str(own), "", ""]
-    with subprocess.Popen([*words, command, "600"], pass_fds=(report, orders)) as process:
+    argv = [*own_program(keeper.__name__), str(report), str(orders), str(own), "", ""]
+    with subprocess.Popen([*argv, command, "600"], pass_fds=(report, orders)) as process:
         for end in (reports, report, orders, server):
             os.close(end)
 

@@ -59,7 +59,7 @@ def test_a_session_is_announced_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said", "expected"),
+    ("outcome", "signals", "expected"),
     [
         (Exited(0), [], verdict(True, "")),
         (Exited(3), [], verdict(False, "The program ended with exit code 3.")),
@@ -68,10 +68,10 @@ def test_a_session_is_announced_once() -> None:
         (TimedOut("idle"), [], verdict(False, "The program exceeded its idle time limit.")),
     ],
 )
-def test_a_plain_program_is_judged_by_its_end(outcome, said, expected) -> None:
+def test_a_plain_program_is_judged_by_its_end(outcome, signals, expected) -> None:
     """The exit code is the verdict, and the last lines of stderr are its reason."""
     talk = AgentConversation(made_up_session=MADE_UP)
-    list(talk.receive(said))
+    list(talk.receive(signals))
     assert list(talk.conclude(outcome)) == [MADE_UP, expected]
 
 

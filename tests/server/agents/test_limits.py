@@ -33,20 +33,20 @@ def limits(**changes: object) -> AgentLimits:
     return AgentLimits(**({"kill_grace": GRACE} | changes))
 
 
-async def test_an_agent_that_begins_no_session_times_out(a_task, hear, python) -> None:
+async def test_an_agent_that_begins_no_session_times_out(a_task, run_agent, python) -> None:
     """An agent that stays silent from the start ends at the start limit."""
-    heard = await hear(python("import time; time.sleep(600)"), a_task(limits=limits(start=SOON)))
-    assert heard.outcome == TimedOut("start")
+    run = await run_agent(python("import time; time.sleep(600)"), a_task(limits=limits(start=SOON)))
+    assert run.outcome == TimedOut("start")
 
 
-async def test_an_agent_that_falls_silent_times_out(a_task, hear, python) -> None:
+async def test_an_agent_that_falls_silent_times_out(a_task, run_agent, python) -> None:
     """Open pipes without output end at the idle limit, even if the agent closed its stdout."""
     source = "import os, time; print('x', flush=True); os.close(1); time.sleep(600)"
-    heard = await hear(python(source), a_task(limits=limits(idle=SOON)))
-    assert heard.outcome == TimedOut("idle")
+    run = await run_agent(python(source), a_task(limits=limits(idle=SOON)))
+    assert run.outcome == TimedOut("idle")
 
 
-async def test_an_agent_that_never_ends_times_out(a_task, hear, python) -> None:
+async def test_an_agent_that_never_ends_times_out(a_task, run_agent, python) -> None:
     """An agent that prints forever and ignores SIGINT and SIGTERM ends at the total limit."""
     source = """
 import signal, time
@@ -56,12 +56,12 @@ while True:
     print("still here", flush=True)
     time.sleep(0.05)
 """
-    heard = await hear(python(source), a_task(limits=limits(total=SOON, idle=HOURS)))
-    assert heard.outcome == TimedOut("total")
+    run = await run_agent(python(source), a_task(limits=limits(total=SOON, idle=HOURS)))
+    assert run.outcome == TimedOut("total")
 
 
 @pytest.mark.full
-async def test_stderr_counts_as_a_sign_of_life(a_task, hear, python) -> None:
+async def test_stderr_counts_as_a_sign_of_life(a_task, run_agent, python) -> None:
     """Output on stderr alone renews the idle limit."""
     source = """
 import sys, time
@@ -70,18 +70,18 @@ for _ in range(20):
     print(".", file=sys.stderr, flush=True)
     time.sleep(0.1)
 """
-    heard = await hear(python(source), a_task(limits=limits(idle=LATER)))
-    assert heard.outcome == Exited(0)
-    assert heard.of(Stderr) == [Stderr(".")] * 20
+    run = await run_agent(python(source), a_task(limits=limits(idle=LATER)))
+    assert run.outcome == Exited(0)
+    assert run.of(Stderr) == [Stderr(".")] * 20
 
 
 @pytest.mark.full
-async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
+async def test_a_paused_agent_does_not_time_out(a_task, python, printed_lines) -> None:
     """Paused time does not count against the limits."""
     source = "import time; print('x', flush=True); time.sleep(0.3)"
     with limited():
         async with python(source).start(a_task(limits=limits(idle=LATER))) as session:
-            await words(session, 1)
+            await printed_lines(session, 1)
             await session.pause()
             with anyio.move_on_after(1.5 * LATER.total_seconds()):
                 await session.wait()
@@ -179,13 +179,13 @@ async def test_a_flood_of_tiny_lines_needs_no_memory(a_task, python, line: str) 
     """Memory stays bounded for a slow reader even if every one or two bytes are a line."""
     source = f"import os\nfor _ in range(10): os.write(1, b'{line}' * 50_000)"
     before = psutil.Process().memory_info().rss
-    told = 0
+    count = 0
     with limited():
         async with python(source).start(a_task()) as session:
             async for signal in session.signals():
-                told += signal == PlainOutput(".")
+                count += signal == PlainOutput(".")
 
             assert await session.wait() == Exited(0)
 
-    assert told == (500_000 if line.startswith(".") else 0)
+    assert count == (500_000 if line.startswith(".") else 0)
     assert psutil.Process().memory_info().rss - before < 32 * MIB

@@ -29,7 +29,7 @@ async def test_a_full_mailbox_waits_for_its_reader() -> None:
     assert taken[-1] == [AgentSaid("last")]
 
 
-async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
+async def test_in_a_hurry_no_sender_waits_and_memory_stays_bounded() -> None:
     """In hurried mode, items that do not fit are dropped."""
     mailbox = Mailbox()
     mailbox.hurry()

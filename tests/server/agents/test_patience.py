@@ -76,7 +76,7 @@ def test_a_pause_while_the_clock_is_held_counts_once() -> None:
     assert limits.remaining(166.0) == Remaining("idle", 9.0)
 
 
-def test_a_late_look_is_no_pause() -> None:
+def test_a_late_check_is_no_pause() -> None:
     """A delay of some seconds on a busy machine counts as the agent's time."""
     limits = patience(None, 10, None)
     limits.excuse(4.0, 104.0)

@@ -214,7 +214,7 @@ def test_a_model_of_another_maker_is_refused_where_the_agent_is_named(
     assert faults(codon(model="gpt-5", agent=claude)) == []
 
 
-def test_plain_programs_are_looked_for(programs: Path) -> None:
+def test_plain_programs_are_searched_for(programs: Path) -> None:
     """Programs are looked up by name or absolute path; a rig may create one in the work tree."""
     install(programs, "there")
     commands = (["there"], [str(programs / "there")], ["./tools/agent"], ["/nowhere/x"], ["gone"])
@@ -239,8 +239,8 @@ def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
     install(programs, "codex")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     denying = {"permissions": {"deny": ["Bash"]}}
-    told = "The hank has permissions, but Codex does not ask for them."
-    assert faults(codon(model="gpt-5", **denying)) == [told]
+    problem = "The hank has permissions, but Codex does not ask for them."
+    assert faults(codon(model="gpt-5", **denying)) == [problem]
     assert faults(codon(model="gpt-5", permissions={"otherwise": "allow"})) == []
 
 
@@ -253,8 +253,8 @@ def test_claude_code_that_would_refuse_to_run_as_root_is_a_fault(
     monkeypatch.setattr("os.getuid", lambda: 0)
     assert faults(codon()) == []
     monkeypatch.setenv("HANKWEAVE_IS_SANDBOX", "unset")
-    told = "Claude Code does not bypass permissions as root unless IS_SANDBOX is 1."
-    assert faults(codon()) == [told]
+    problem = "Claude Code does not bypass permissions as root unless IS_SANDBOX is 1."
+    assert faults(codon()) == [problem]
     assert faults(codon(agent={"type": "claude", "permissionMode": "acceptEdits"})) == []
     assert faults(codon(permissions={"deny": ["Bash"]})) == []
     assert faults(codon(env={"IS_SANDBOX": "1"})) == []

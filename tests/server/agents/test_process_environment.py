@@ -16,7 +16,7 @@ def test_only_a_short_list_is_inherited(a_task) -> None:
     assert composed.keys() & host.keys() == {"PATH", "LC_TIME"}
 
 
-def test_the_task_is_told_in_the_environment(a_task) -> None:
+def test_the_environment_describes_the_task(a_task) -> None:
     """Root, data, run, codon and model are always set; the session only if it is resumed."""
     task = a_task()
     composed = compose(task, {})

@@ -35,18 +35,18 @@ def script(*steps: dict) -> str:
     return json.dumps({"steps": steps})
 
 
-async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> None:
+async def test_a_prompt_that_is_no_script_plays_the_default(a_task, run_agent) -> None:
     """Another prompt plays the demo: the agent reports its input and writes a note."""
     task = a_task("Look at the data.\n")
-    heard = await hear(ScriptedAgent(), task)
-    assert heard.of(AgentSaid) == [AgentSaid("I have read the prompt of observe: 4 words.")]
+    run = await run_agent(ScriptedAgent(), task)
+    assert run.of(AgentSaid) == [AgentSaid("I have read the prompt of observe: 4 words.")]
     note = task.work_tree / "notes" / "observe.md"
     assert note.read_text() == "# observe\n\nLook at the data.\n"
-    assert heard.of(ResultReported)[0].success
-    assert heard.outcome == Exited(0)
+    assert run.of(ResultReported)[0].success
+    assert run.outcome == Exited(0)
 
 
-async def test_files_change_as_tool_calls(a_task, hear) -> None:
+async def test_files_change_as_tool_calls(a_task, run_agent) -> None:
     """Every file step is reported as a call, the change, and its result."""
     task = a_task(
         script(
@@ -57,20 +57,20 @@ async def test_files_change_as_tool_calls(a_task, hear) -> None:
             {"run": "cat deep/a.txt; exit 4"},
         )
     )
-    heard = await hear(ScriptedAgent(), task)
-    calls, returns = heard.of(ToolCalled), heard.of(ToolReturned)
+    run = await run_agent(ScriptedAgent(), task)
+    calls, returns = run.of(ToolCalled), run.of(ToolReturned)
     assert [call.name for call in calls] == ["Write", "Edit", "Write", "Bash", "Bash"]
     assert calls[0].input["file_path"] == str(task.work_tree / "deep/a.txt")
     assert [(r.tool_use_id, r.name) for r in returns] == [(c.tool_use_id, c.name) for c in calls]
     assert returns[-1] == ToolReturned("toolu_5", "Bash", "one\nzwei ü\n", is_error=True)
     assert not (task.work_tree / "b.txt").exists()
-    assert heard.of(ResultReported)[0].success
+    assert run.of(ResultReported)[0].success
 
 
-async def test_two_runs_say_the_same(a_task, hear) -> None:
+async def test_two_runs_say_the_same(a_task, run_agent) -> None:
     """Ids, tokens and costs depend on the task alone."""
     task = a_task(script({"say": "Hello there"}, {"think": "Hm"}, {"cost": 0.5}, {"cost": 0.25}))
-    first, second = [await hear(ScriptedAgent(), task) for _ in range(2)]
+    first, second = [await run_agent(ScriptedAgent(), task) for _ in range(2)]
     assert first == second
     assert first.of(Thought) == [Thought("Hm")]
     assert len({usage.message_id for usage in first.of(UsageReported)}) == 2
@@ -81,10 +81,10 @@ async def test_two_runs_say_the_same(a_task, hear) -> None:
     )
 
 
-async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
+async def test_a_resumed_session_keeps_its_name(a_task, run_agent) -> None:
     """The first line of a resumed session has the same session id."""
-    heard = await hear(ScriptedAgent(), a_task(script(), resume_session="s9"))
-    assert heard.of(SessionStarted) == [SessionStarted("s9", "test-model")]
+    run = await run_agent(ScriptedAgent(), a_task(script(), resume_session="s9"))
+    assert run.of(SessionStarted) == [SessionStarted("s9", "test-model")]
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
         ({"crash": 15}, AgentKilled(signal.SIGTERM), []),
     ],
 )
-async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> None:
+async def test_a_script_can_end_badly(a_task, run_agent, step, outcome, texts) -> None:
     """A script can end with an error result, or with an exit code or a crash and no result."""
-    heard = await hear(ScriptedAgent(), a_task(script(step, {"say": "never"})))
-    assert heard.outcome == outcome
-    assert [(result.success, result.text) for result in heard.of(ResultReported)] == [
+    run = await run_agent(ScriptedAgent(), a_task(script(step, {"say": "never"})))
+    assert run.outcome == outcome
+    assert [(result.success, result.text) for result in run.of(ResultReported)] == [
         (False, text) for text in texts
     ]
-    assert heard.of(AgentSaid) == []
+    assert run.of(AgentSaid) == []
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> Non
         '{"steps"',
     ],
 )
-async def test_a_wrong_script_is_an_error_result(a_task, hear, prompt: str) -> None:
+async def test_a_wrong_script_is_an_error_result(a_task, run_agent, prompt: str) -> None:
     """Unknown steps and broken scripts end with an error message and exit code 2."""
-    heard = await hear(ScriptedAgent(), a_task(prompt))
-    assert heard.of(ResultReported)[0].text.startswith("The script is invalid")
-    assert heard.outcome == Exited(2)
+    run = await run_agent(ScriptedAgent(), a_task(prompt))
+    assert run.of(ResultReported)[0].text.startswith("The script is invalid")
+    assert run.outcome == Exited(2)
 
 
 async def test_a_script_waits_for_a_file(a_task) -> None:
@@ -128,32 +128,32 @@ async def test_a_script_waits_for_a_file(a_task) -> None:
     task = a_task(script({"say": "before"}, {"waitForFile": "go"}, {"wait": 0}, {"say": "after"}))
     with limited():
         async with ScriptedAgent().start(task) as session:
-            said = []
+            texts = []
             async for signal in session.signals():
                 if isinstance(signal, AgentSaid):
-                    said.append(signal.text)
+                    texts.append(signal.text)
                     (task.work_tree / "go").touch()
 
-    assert said == ["before", "after"]
+    assert texts == ["before", "after"]
 
 
-async def test_a_script_prints_anything(a_task, hear) -> None:
+async def test_a_script_prints_anything(a_task, run_agent) -> None:
     """Raw lines and stderr output can be printed to test a runner."""
     line = '{"type":"assistant","message":{"content":"raw"}}'
-    heard = await hear(ScriptedAgent(), a_task(script({"raw": line}, {"stderr": "careful"})))
-    assert heard.of(AgentSaid) == [AgentSaid("raw")]
-    assert heard.of(Stderr) == [Stderr("careful")]
+    run = await run_agent(ScriptedAgent(), a_task(script({"raw": line}, {"stderr": "careful"})))
+    assert run.of(AgentSaid) == [AgentSaid("raw")]
+    assert run.of(Stderr) == [Stderr("careful")]
 
 
 @pytest.mark.parametrize("from_codon", [True, False])
-async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_codon) -> None:
+async def test_a_script_can_be_a_file(a_task, run_agent, tmp_path, monkeypatch, from_codon) -> None:
     """HANKWEAVE_SCRIPT names the file, in the codon's or the daemon's environment."""
     file = tmp_path / "script.json"
     file.write_text(script({"say": "from the file"}))
     monkeypatch.setenv("HANKWEAVE_SCRIPT", "/absent" if from_codon else str(file))
     environment = {"HANKWEAVE_SCRIPT": str(file)} if from_codon else {}
-    heard = await hear(ScriptedAgent(), a_task("plain prompt", environment=environment))
-    assert heard.of(AgentSaid) == [AgentSaid("from the file")]
+    run = await run_agent(ScriptedAgent(), a_task("plain prompt", environment=environment))
+    assert run.of(AgentSaid) == [AgentSaid("from the file")]
 
 
 async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task) -> None:
@@ -164,19 +164,19 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
         {"ask": {"tool": "X"}},
     ]
     task = a_task(json.dumps({"steps": steps, "asks": True}))
-    asked, heard = [], []
+    asked, kinds = [], []
     with limited():
         async with ScriptedAgent().start(task) as session:
-            async for said in session.signals():
-                heard.append(type(said))
-                if isinstance(said, PermissionAsked):
-                    asked.append((said.name, (task.work_tree / "a.txt").exists()))
-                    await session.answer(said, Granted())
+            async for each in session.signals():
+                kinds.append(type(each))
+                if isinstance(each, PermissionAsked):
+                    asked.append((each.name, (task.work_tree / "a.txt").exists()))
+                    await session.answer(each, Granted())
 
             assert await session.wait() == Exited(0)
 
     assert asked == [("Write", False), ("Bash", True), ("X", True)]
-    order = [kind for kind in heard if kind in (ToolCalled, PermissionAsked, ToolReturned)]
+    order = [kind for kind in kinds if kind in (ToolCalled, PermissionAsked, ToolReturned)]
     assert order == [ToolCalled, PermissionAsked, ToolReturned] * 2 + [PermissionAsked]
 
 
@@ -187,28 +187,30 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
     task = a_task(script({"ask": {"tool": "Write"}}, {"say": "on"}, {"wait": 60}), limits=limits)
     with limited():
         async with ScriptedAgent().start(task) as session:
-            said = []
-            async for heard in session.signals():
-                if isinstance(heard, PermissionAsked):
+            texts = []
+            async for each in session.signals():
+                if isinstance(each, PermissionAsked):
                     await anyio.sleep(3)  # The passing of time is under test.
-                    await session.answer(heard, Granted())
-                elif isinstance(heard, AgentSaid):
-                    said.append(heard.text)
+                    await session.answer(each, Granted())
+                elif isinstance(each, AgentSaid):
+                    texts.append(each.text)
 
             outcome = await session.wait()
 
-    assert said == ["Write: allowed", "on"]
+    assert texts == ["Write: allowed", "on"]
     assert outcome == TimedOut("idle")
 
 
-async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear, tmp_path) -> None:
+async def test_a_session_is_remembered_if_there_is_a_folder_for_it(
+    a_task, run_agent, tmp_path
+) -> None:
     """Prompts and steps are stored, one per line, for the owner only; a resume reads them."""
     agent = ScriptedAgent(sessions=tmp_path / "sessions")
     steps = script({"say": "a"}, {"recall": "I know"})
-    first = await hear(agent, a_task(steps))
+    first = await run_agent(agent, a_task(steps))
     (session,) = first.of(SessionStarted)
-    second = await hear(agent, a_task(steps, resume_session=session.session_id))
-    assert [said.text for said in (*first.of(AgentSaid), *second.of(AgentSaid))] == [
+    second = await run_agent(agent, a_task(steps, resume_session=session.session_id))
+    assert [each.text for each in (*first.of(AgentSaid), *second.of(AgentSaid))] == [
         "a",
         "I know 1 prompts and 1 steps",
         "a",
@@ -227,19 +229,19 @@ async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
     """A refused step is not done and is a failed result; with `onRefusal` the agent fails."""
     steps = [{"write": {"path": "a.txt", "text": "a"}}, {"say": "on"}]
     script = {"steps": steps, "onRefusal": "fail"} if gives_up else {"steps": steps}
-    task, heard = replace(a_task(json.dumps(script)), asks=True), []
+    task, signals = replace(a_task(json.dumps(script)), asks=True), []
     with limited():
         async with ScriptedAgent().start(task) as session:
-            async for said in session.signals():
-                heard.append(said)
-                if isinstance(said, PermissionAsked):
-                    await session.answer(said, Forbidden("Not this one."))
+            async for each in session.signals():
+                signals.append(each)
+                if isinstance(each, PermissionAsked):
+                    await session.answer(each, Forbidden("Not this one."))
 
             assert await session.wait() == Exited(1 if gives_up else 0)
 
     assert not (task.work_tree / "a.txt").exists()
-    (result,) = [said for said in heard if isinstance(said, ToolReturned)]
+    (result,) = [each for each in signals if isinstance(each, ToolReturned)]
     assert (result.result, result.is_error) == ("Not this one.", True)
-    assert (AgentSaid("on") in heard) is not gives_up
-    (end,) = [said for said in heard if isinstance(said, ResultReported)]
+    assert (AgentSaid("on") in signals) is not gives_up
+    (end,) = [each for each in signals if isinstance(each, ResultReported)]
     assert (end.success, end.text) == (not gives_up, "Not this one." if gives_up else "on")

@@ -21,7 +21,7 @@ from support.watching import after_plan, refused
 NOW = "2025-01-04T12:00:00.000Z"
 
 
-def told(result: str, *, truncated: bool = True) -> bytes:
+def journal_line(result: str, *, truncated: bool = True) -> bytes:
     """Return the journal line of a result of the call `t1` of codon `one`."""
     data = {
         "codonId": "one",
@@ -61,7 +61,9 @@ def test_a_long_result_is_read_whole_range_by_range(tmp_path: Path) -> None:
         found, offset = "", 0
         while True:
             part = whole_result(
-                layout, told(text[:50] + "..."), CodonReadResult(seq=7, offset=offset, length=3_000)
+                layout,
+                journal_line(text[:50] + "..."),
+                CodonReadResult(seq=7, offset=offset, length=3_000),
             )
             assert (part.size, part.offset) == (len(text), offset)
             found += part.content
@@ -73,10 +75,10 @@ def test_a_long_result_is_read_whole_range_by_range(tmp_path: Path) -> None:
         assert found == text
 
 
-def test_of_two_calls_with_one_id_the_result_is_the_one_that_was_told(tmp_path: Path) -> None:
+def test_of_two_calls_with_one_id_the_result_is_the_journaled_one(tmp_path: Path) -> None:
     """An agent may count its calls anew in each conversation of a codon."""
     layout = logged(tmp_path, "first " * 2_000, "second " * 2_000, "third " * 2_000)
-    found = whole_result(layout, told("second sec..."), CodonReadResult(seq=7))
+    found = whole_result(layout, journal_line("second sec..."), CodonReadResult(seq=7))
     assert found.content == "second " * 2_000
 
 
@@ -85,11 +87,13 @@ def test_pictures_come_beside_the_text(tmp_path: Path) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
     content = [{"type": "text", "text": "a chart"}, {"type": "image", "source": source}]
     layout = logged(tmp_path, content)
-    found = whole_result(layout, told("a chart\n..."), CodonReadResult(seq=7))
+    found = whole_result(layout, journal_line("a chart\n..."), CodonReadResult(seq=7))
     assert found.content == "a chart"
     [image] = found.images
     assert (image.media_type, image.data) == ("image/png", "iVBORw0KGgo=")
-    assert whole_result(layout, told("a chart"), CodonReadResult(seq=7, offset=3)).images == ()
+    assert (
+        whole_result(layout, journal_line("a chart"), CodonReadResult(seq=7, offset=3)).images == ()
+    )
 
 
 @pytest.mark.parametrize("has_log", [False, True], ids=["no log", "a log without it"])
@@ -97,13 +101,13 @@ def test_a_result_that_no_log_has_is_refused(tmp_path: Path, has_log: bool) -> N
     """The journal of a branch has events of its parent, whose logs stay where they are."""
     layout = logged(tmp_path, "x", call="t2") if has_log else Layout.of_execution(tmp_path)
     with pytest.raises(Refused) as refused:
-        whole_result(layout, told("x"), CodonReadResult(seq=7))
+        whole_result(layout, journal_line("x"), CodonReadResult(seq=7))
 
     assert (refused.value.code, refused.value.path) == ("INVALID_COMMAND", "$.data.seq")
 
 
 @pytest.mark.command("codon.readResult", "codon.readPrompt")
-async def test_a_viewer_reads_whole_results_and_prompts_and_hears_what_is_none(
+async def test_a_viewer_reads_whole_results_and_prompts_and_is_refused_others(
     tmp_path: Path,
 ) -> None:
     """The journal has 2,500 characters of a result and no prompt; the server has both."""

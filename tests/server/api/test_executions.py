@@ -127,7 +127,7 @@ def handler(*, exposes_rows: bool = True, exposes_tokens: bool = True) -> Execut
     )
 
 
-async def test_the_address_of_a_listed_server_is_told() -> None:
+async def test_the_address_of_a_listed_server_is_included() -> None:
     """Nothing is read for a path that no list has, whatever is there."""
     assert await handler().address(GetExecutionAddress(execution_path="/runs/served")) == ADDRESS
     for path in ("/runs/done", "/runs/served/", "/runs/../runs/served", "/etc"):
@@ -137,7 +137,7 @@ async def test_the_address_of_a_listed_server_is_told() -> None:
         assert refused.value.path == "$.data.executionPath"
 
 
-async def test_what_was_spent_since_a_time_is_told_if_it_is_asked_for() -> None:
+async def test_costs_since_a_time_are_included_if_requested() -> None:
     asked = ExecutionsList(search="none", spent_since=before(hours=3))
     assert (await handler().list(asked)).spent == 3
     assert (await handler().list(ExecutionsList())).spent is None
@@ -148,7 +148,7 @@ async def test_what_was_spent_since_a_time_is_told_if_it_is_asked_for() -> None:
     assert refused.value.path == "$.data.spentSince"
 
 
-async def test_a_server_without_tokens_tells_nothing_of_others() -> None:
+async def test_a_server_without_tokens_discloses_nothing_of_others() -> None:
     """Anybody on the machine can ask it."""
     silent = handler(exposes_rows=False)
     for asked in (
@@ -161,7 +161,7 @@ async def test_a_server_without_tokens_tells_nothing_of_others() -> None:
         assert refused.value.code is ErrorCode.INSUFFICIENT_PERMISSIONS
 
 
-async def test_a_server_beyond_loopback_lists_but_tells_no_tokens() -> None:
+async def test_a_server_beyond_loopback_lists_but_discloses_no_tokens() -> None:
     """Its clients may be elsewhere, where the addresses of the others lead nowhere."""
     public = handler(exposes_tokens=False)
     assert (await public.list(ExecutionsList())).total == 2

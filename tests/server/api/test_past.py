@@ -54,7 +54,7 @@ class Room:
     newest: Sha | None = None
 
     @property
-    def looks(self) -> PastReader:
+    def reader(self) -> PastReader:
         return PastReader(
             Sources(
                 store=CountingAccess(self),
@@ -108,11 +108,11 @@ async def test_a_view_is_put_together_once(room: Room) -> None:
     """A repeated view of the same moment reads no object again."""
     room.write("a/b", "one\n")
     command = ReplayView(checkpoint_sha=room.checkpoint())
-    looks = room.looks
-    first = await looks.view(command)
+    reader = room.reader
+    first = await reader.view(command)
     assert [entry.path for entry in first.tree] == ["a/b"]
     calls = room.calls
-    assert await looks.view(command) == first
+    assert await reader.view(command) == first
     assert room.calls == calls
 
 
@@ -122,14 +122,14 @@ async def test_two_commits_are_compared_once_and_the_work_tree_each_time(room: R
     one = room.checkpoint()
     room.write("a", "two\n")
     two = room.checkpoint()
-    looks = room.looks
-    first = await looks.diff(CheckpointDiff(from_sha=one, to_sha=two))
+    reader = room.reader
+    first = await reader.diff(CheckpointDiff(from_sha=one, to_sha=two))
     calls = room.calls
-    assert await looks.diff(CheckpointDiff(from_sha=one, to_sha=two)) == first
+    assert await reader.diff(CheckpointDiff(from_sha=one, to_sha=two)) == first
     assert room.calls == calls
-    assert (await looks.diff(CheckpointDiff(from_sha=two))).files == ()
+    assert (await reader.diff(CheckpointDiff(from_sha=two))).files == ()
     room.write("a", "three\n")
-    (changed,) = (await looks.diff(CheckpointDiff(from_sha=two))).files
+    (changed,) = (await reader.diff(CheckpointDiff(from_sha=two))).files
     assert (changed.added, changed.removed) == (1, 1)
 
 
@@ -147,7 +147,7 @@ async def test_heavy_patches_make_short_pages(room: Room) -> None:
     pages: list[DiffPage] = []
     cursor: str | None = None
     while not pages or cursor is not None:
-        page = await room.looks.diff(
+        page = await room.reader.diff(
             CheckpointDiff(from_sha=empty, to_sha=full, patch=True, cursor=cursor)
         )
         pages.append(page)
@@ -166,13 +166,13 @@ async def test_a_patch_that_is_too_large_for_an_answer_is_left_out(room: Room) -
     one = room.checkpoint()
     room.write("a", "\x01" * 200_000 + "\n")
     two = room.checkpoint()
-    (file,) = (await room.looks.diff(CheckpointDiff(from_sha=one, to_sha=two, patch=True))).files
+    (file,) = (await room.reader.diff(CheckpointDiff(from_sha=one, to_sha=two, patch=True))).files
     assert (file.patch, file.added, file.status) == (None, 1, "modified")
 
 
 async def test_before_the_first_checkpoint_there_are_no_files(room: Room) -> None:
     """A moment before the first checkpoint has an empty file list."""
-    view = await room.looks.view(ReplayView(seq=0, compare=("previous", "now")))
+    view = await room.reader.view(ReplayView(seq=0, compare=("previous", "now")))
     assert (view.coordinate, view.tree, view.previous, view.now) == (None, (), None, None)
     assert view.state == EMPTY_STATE
 
@@ -181,13 +181,13 @@ async def test_a_moment_whose_checkpoint_was_pruned_still_shows_its_state(room: 
     """A view with files is refused; the hint says how to get the state without files."""
     room.newest = Sha("f" * 40)
     with pytest.raises(Refused) as refused:
-        await room.looks.view(ReplayView(seq=5))
+        await room.reader.view(ReplayView(seq=5))
 
     assert (refused.value.code, refused.value.path) == (
         ErrorCode.CHECKPOINT_NOT_FOUND,
         "$.data.seq",
     )
-    view: PastView = await room.looks.view(ReplayView(seq=5, limit=0))
+    view: PastView = await room.reader.view(ReplayView(seq=5, limit=0))
     assert view.state == EMPTY_STATE
 
 
@@ -195,7 +195,7 @@ async def test_a_checkpoint_beyond_the_journal_has_files_and_no_state(room: Room
     """After a lost journal, an older checkpoint has files, and no state is made up for it."""
     room.write("a", "a")
     sha = room.checkpoint(seq=LAST_SEQ + 1)
-    view = await room.looks.view(ReplayView(checkpoint_sha=sha))
+    view = await room.reader.view(ReplayView(checkpoint_sha=sha))
     assert ([file.path for file in view.tree], view.state, view.events) == (["a"], None, None)
 
 
@@ -212,7 +212,7 @@ async def test_a_damaged_checkpoint_is_refused_with_its_first_object(room: Room)
 
     room.engine = CheckpointEngine.open(room.layout)
     with pytest.raises(Refused) as refused:
-        await room.looks.read_file(CheckpointReadFile(checkpoint_sha=sha, path="a"))
+        await room.reader.read_file(CheckpointReadFile(checkpoint_sha=sha, path="a"))
 
     assert refused.value.code is ErrorCode.CHECKPOINT_DAMAGED
     assert refused.value.hint
@@ -226,7 +226,7 @@ async def test_a_name_that_two_checkpoints_share_is_refused_with_both(room: Room
         room.known[Sha("abcd" + last * 36)] = record
 
     with pytest.raises(Refused) as refused:
-        await room.looks.diff(CheckpointDiff(from_sha=record.sha, to_sha="abcd"))
+        await room.reader.diff(CheckpointDiff(from_sha=record.sha, to_sha="abcd"))
 
     assert refused.value.code is ErrorCode.AMBIGUOUS_CHECKPOINT
     assert refused.value.path == "$.data.to"

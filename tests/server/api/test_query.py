@@ -81,7 +81,7 @@ async def test_the_loop_goes_on_while_a_query_is_answered(
             turned.set()
 
 
-async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path: Path) -> None:
+async def test_a_query_sees_published_events_and_none_that_come_later(tmp_path: Path) -> None:
     """The pages of a query end at the journal's length at the first page."""
     async with queries_over(Layout.of_execution(tmp_path)) as (queries, ledger):
         await ledger.record(*(Info(message=str(number)) for number in range(5)))
@@ -89,10 +89,10 @@ async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path:
         assert first.cursor is not None
         await ledger.record(Info(message="later"))
         second = await queries.answer(EventsQuery(limit=3, cursor=first.cursor))
-        told = [*(first.events or ()), *(second.events or ())]
-        assert [msgspec.json.decode(event)["seq"] for event in told] == [1, 2, 3, 4, 5]
+        lines = [*(first.events or ()), *(second.events or ())]
+        assert [msgspec.json.decode(event)["seq"] for event in lines] == [1, 2, 3, 4, 5]
         assert second.cursor is None
-        assert [bytes(event) for event in told] == ledger.read(0, 5)
+        assert [bytes(event) for event in lines] == ledger.read(0, 5)
 
 
 async def test_a_query_that_takes_too_long_is_ended(
@@ -110,7 +110,7 @@ async def test_a_query_that_takes_too_long_is_ended(
         assert (await queries.answer(EventsQuery(limit=1))).events
 
 
-async def test_whoever_goes_away_stops_the_query(
+async def test_a_client_that_disconnects_stops_its_query(
     long_journal: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancelled query stops reading, and its thread is free for the next one."""

@@ -66,7 +66,7 @@ async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Re
     return refused.value
 
 
-async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
+async def test_a_full_disk_midway_is_reported_with_what_follows() -> None:
     """The client learns that the rollback will be finished, and which event reports it."""
     made, _ = rollbacks(CutShort(100, 10))
     refused = await refusal(made)
@@ -74,7 +74,7 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
     assert "rollback.completed" in (refused.hint or "")
 
 
-async def test_a_broken_disk_in_mid_way_is_told_with_its_path() -> None:
+async def test_a_broken_disk_midway_is_reported_with_its_path() -> None:
     """The client learns that the server stops, and that the next start completes the rollback."""
     fault = ShadowRepositoryError("it failed")
     fault.__cause__ = OSError(errno.EIO, "Input/output error", "d/a")
@@ -99,10 +99,10 @@ async def test_paths_of_a_damaged_checkpoint_are_left_to_the_plan() -> None:
     def known_paths(*_: Any) -> Any:
         raise CheckpointDamaged(sha(0x11), (Damage(sha(0x99), "tree", b"d", (sha(0x11),)),))
 
-    told = Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
-    made, failing = rollbacks(told, known_paths)
+    refusal_raised = Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
+    made, failing = rollbacks(refusal_raised, known_paths)
     command = RollbackToCheckpoint(checkpoint_sha=sha(0x11), paths=("d/a",))
-    assert await refusal(made, command) is told
+    assert await refusal(made, command) is refusal_raised
     assert failing.asked[0].paths == frozenset({b"d/a"})
 
 

@@ -211,7 +211,7 @@ def test_files_get_their_names_after_the_one_flush_and_the_branch_comes_last(lab
     assert order == ["flush", ".pack", ".idx", "heads"]
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_nothing(lab, monkeypatch):
     """ENOSPC while objects are written is InsufficientSpace; no ref moves and no file remains."""
     lab.write("a", "1")
     first = lab.checkpoint()
@@ -282,7 +282,7 @@ def test_content_without_a_checkpoint_is_never_overwritten(lab):
     assert not lab.exists("c")
 
 
-def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
+def test_a_full_disk_in_mid_restore_is_reported(lab, monkeypatch):
     """ENOSPC while files are written is InsufficientSpace, and a repeated restore completes."""
     lab.write("a", "1")
     made = lab.checkpoint()

@@ -468,7 +468,7 @@ def test_a_safety_checkpoint_captures_the_requested_paths(lab):
 # Non-files
 
 
-def test_pipes_sockets_and_devices_are_skipped_and_said(lab):
+def test_pipes_sockets_and_devices_are_skipped_and_reported(lab):
     """Each is named in the report; none blocks a checkpoint or makes it partial."""
     os.mkfifo(lab.path("pipe"))
     listener = socket.socket(socket.AF_UNIX)

@@ -12,7 +12,7 @@ from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.worktree.open_files import files_open_for_writing
 
 
-def looking(lab):
+def open_files_of(lab):
     """Return a function that looks up this process's open files, as if it were an agent."""
     return partial(files_open_for_writing, (os.getpid(),), lab.tree)
 
@@ -22,11 +22,11 @@ def test_a_file_that_is_open_for_writing_is_marked_until_it_is_closed(lab):
     lab.write("torn", "")
     with open(lab.tree / "torn", "w", buffering=1) as file:
         file.write("first half\n")
-        made = lab.checkpoint(open_files=looking(lab))
-        again = lab.checkpoint(open_files=looking(lab))
+        made = lab.checkpoint(open_files=open_files_of(lab))
+        again = lab.checkpoint(open_files=open_files_of(lab))
         file.write("second half\n")
 
-    whole = lab.checkpoint(open_files=looking(lab))
+    whole = lab.checkpoint(open_files=open_files_of(lab))
     assert made.skipped == again.skipped == (Skipped(b"torn", "unstable"),)
     assert not made.partial
     assert lab.git("show", f"{made.sha}:torn") == "first half\n"
@@ -47,13 +47,13 @@ def test_what_is_written_through_a_mapping_is_captured_though_no_time_moves(lab)
     with mapping:
         for number in b"123":
             mapping[0] = number
-            made = lab.checkpoint(open_files=looking(lab))
+            made = lab.checkpoint(open_files=open_files_of(lab))
             assert made.skipped == (Skipped(b"mapped", "unstable"),)
             found.append(lab.git("show", f"{made.sha}:mapped")[0])
 
         mapping[0] = ord("4")
 
-    made = lab.checkpoint(open_files=looking(lab))
+    made = lab.checkpoint(open_files=open_files_of(lab))
     assert made.skipped == ()
     assert [change.path for change in made.changed] == [b"mapped"]
     assert [*found, lab.git("show", f"{made.sha}:mapped")[0]] == ["1", "2", "3", "4"]
@@ -63,17 +63,17 @@ def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
     """Open files are listed before and after the read, so a mapping made meanwhile is noticed."""
     path = lab.tree / "late"
     lab.write("late", "0" * mmap.PAGESIZE)
-    looks, mappings = [], []
+    calls, mappings = [], []
 
-    def look():
-        looks.append(None)
-        if len(looks) == 2:
+    def count_calls():
+        calls.append(None)
+        if len(calls) == 2:
             with path.open("r+b") as file:
                 mappings.append(mmap.mmap(file.fileno(), 0))
 
-        return looking(lab)()
+        return open_files_of(lab)()
 
-    made = lab.checkpoint(open_files=look)
+    made = lab.checkpoint(open_files=count_calls)
     assert made.skipped == (Skipped(b"late", "unstable"),)
     assert [change.size for change in made.changed] == [mmap.PAGESIZE]
     mappings[0][0] = ord("1")
@@ -85,7 +85,7 @@ def test_open_files_that_are_not_tracked_are_not_reported(lab):
     """Open files that no pattern matches are not reported."""
     lab.write("kept.txt", "x")
     with open(lab.tree / "other.log", "w"):
-        made = lab.checkpoint("*.txt", open_files=looking(lab))
+        made = lab.checkpoint("*.txt", open_files=open_files_of(lab))
 
     assert made.skipped == ()
 

@@ -118,9 +118,9 @@ def test_an_old_version_is_a_few_steps_away(lab, writer, monkeypatch):
     writer.checkpoints(60)
     lab.engine.housekeeping.consolidate(never)
 
-    told = "".join(lab.git("verify-pack", "-v", str(pack)) for pack in packs(lab))
+    listing = "".join(lab.git("verify-pack", "-v", str(pack)) for pack in packs(lab))
 
-    lengths = [int(length) for length in re.findall(r"chain length = (\d+)", told)]
+    lengths = [int(length) for length in re.findall(r"chain length = (\d+)", listing)]
     assert 1 < max(lengths) <= 12
 
 
@@ -133,7 +133,7 @@ def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
     names = "".join(f"{sha}:long/file.txt\n" for sha in shas)
     lab.write("names", names)
     with (lab.tree / "names").open("rb") as stdin:
-        told = subprocess.run(
+        listing = subprocess.run(
             ["git", "cat-file", "--batch-check=%(objectname)"],
             cwd=lab.layout.shadow_repository,
             stdin=stdin,
@@ -142,7 +142,7 @@ def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
             text=True,
         ).stdout
 
-    blobs = told.split()
+    blobs = listing.split()
 
     lab.engine.housekeeping.consolidate(never)
 

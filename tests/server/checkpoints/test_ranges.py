@@ -86,11 +86,11 @@ def test_an_engine_for_reading_leaves_everything_as_it_is(lab) -> None:
     lock.write_text("somebody is at work")
     lab.layout.scan_cache.unlink(missing_ok=True)
     before = _all_of(lab.layout.root)
-    with CheckpointEngine.for_reading(lab.layout) as looking:
-        assert looking.read_range(sha, b"a", 0, 9) == ContentRange(b"a", 1, 0o100644)
-        assert [each.path for each in looking.tree(sha)] == [b"a"]
-        assert looking.diff(sha, None, ("**",)) == ()
-        assert looking.head() == sha
+    with CheckpointEngine.for_reading(lab.layout) as reading:
+        assert reading.read_range(sha, b"a", 0, 9) == ContentRange(b"a", 1, 0o100644)
+        assert [each.path for each in reading.tree(sha)] == [b"a"]
+        assert reading.diff(sha, None, ("**",)) == ()
+        assert reading.head() == sha
 
     assert _all_of(lab.layout.root) == before
 

@@ -165,7 +165,7 @@ def test_landlock_cannot_hide_the_state_in_the_work_tree() -> None:
     assert STATE in uncovered(beside, Level.NONE)
 
 
-def test_what_a_level_does_not_cover_is_said() -> None:
+def test_what_a_level_does_not_cover_is_reported() -> None:
     """Weaker levels and older kernels say more; no level is silent."""
     counts = [len(limits(level, 7)) for level in (Level.NAMESPACE, Level.LANDLOCK)]
     assert 0 < counts[0] < counts[1]

@@ -178,7 +178,7 @@ def test_a_ceiling_holds_without_any_budget_in_the_hank() -> None:
 # --- Allocation ---------------------------------------------------------------------------------
 
 
-def test_shared_money_is_for_whoever_comes() -> None:
+def test_shared_money_is_for_any_codon() -> None:
     """Each codon may use all that is left."""
     hank = three(ContainerBudget(max_dollars=10))
     assert dollars(hank, "a") == 10
@@ -247,7 +247,7 @@ def test_in_a_loop_nothing_flows_back_before_its_last_iteration() -> None:
     assert dollars(hank, "m#1", last) == 3  # 6, less 2 of r, less the 1 it has used itself.
 
 
-def test_what_one_used_beyond_its_part_nobody_else_may_use_again() -> None:
+def test_what_one_used_beyond_its_part_no_other_may_use_again() -> None:
     """A last message can exceed the allowance; the others get less, so that the total holds."""
     for allocation in ("proportional", "proportional-strict"):
         budget = ContainerBudget(max_dollars=6, allocation=allocation)
@@ -328,7 +328,7 @@ appetites = st.lists(amounts, min_size=len(ORDER), max_size=len(ORDER))
 
 
 @given(hank=hanks(), appetites=appetites)
-def test_nobody_together_uses_more_than_the_ceiling(hank: Hank, appetites: list[float]) -> None:
+def test_all_together_use_at_most_the_ceiling(hank: Hank, appetites: list[float]) -> None:
     """Whatever the allocation, if each codon keeps to its allowance, the totals keep to the hank's
     and the loop's budgets."""
     state = obedient(hank, appetites)

@@ -51,7 +51,7 @@ def test_a_hank_without_budgets_limits_nothing() -> None:
     assert row.figures == BudgetFigures()
 
 
-def test_a_summary_tells_what_each_codon_used() -> None:
+def test_a_summary_lists_what_each_codon_used() -> None:
     """Each started codon has a row, all attempts combined; totals and ceiling are included."""
     over = replace(
         spent(HANK, "r#0", 1.25, seconds=10),
@@ -63,24 +63,24 @@ def test_a_summary_tells_what_each_codon_used() -> None:
         spent(HANK, "a", 0.25, seconds=2.5, output=7, number=3),
         over,
     )
-    told = summary(HANK, state, Ceilings(max_dollars=8))
-    assert told.ceiling == BudgetFigures(max_dollars=8)
-    assert told.allocation == "proportional"
-    assert [(row.codon_id, row.status) for row in told.rows] == [
+    report = summary(HANK, state, Ceilings(max_dollars=8))
+    assert report.ceiling == BudgetFigures(max_dollars=8)
+    assert report.allocation == "proportional"
+    assert [(row.codon_id, row.status) for row in report.rows] == [
         ("a", "completed"),
         ("r#0", "exceeded"),
     ]
-    assert told.rows[0].budget == BudgetFigures(max_dollars=1, max_output_tokens=500)
-    assert told.rows[0].actual == SpentFigures(dollars=0.75, time_seconds=7.5, output_tokens=47)
-    assert told.rows[1].budget == BudgetFigures(max_dollars=1, max_time_seconds=60)
-    assert told.rows[1].loop_context == entry_of(HANK, "r#0").loop_context
-    assert told.totals == BudgetTotals(
+    assert report.rows[0].budget == BudgetFigures(max_dollars=1, max_output_tokens=500)
+    assert report.rows[0].actual == SpentFigures(dollars=0.75, time_seconds=7.5, output_tokens=47)
+    assert report.rows[1].budget == BudgetFigures(max_dollars=1, max_time_seconds=60)
+    assert report.rows[1].loop_context == entry_of(HANK, "r#0").loop_context
+    assert report.totals == BudgetTotals(
         budget_dollars=8, actual_dollars=2.0, actual_time_seconds=17.5
     )
-    assert codec.decode_value(BudgetSummary, codec.encode(told)) == told
+    assert codec.decode_value(BudgetSummary, codec.encode(report)) == report
 
 
-def test_every_way_a_codon_can_stand_has_its_word() -> None:
+def test_every_status_of_a_codon_has_its_label() -> None:
     """Failed, skipped, running and budget-failed codons each have a status word."""
     exceeded = BudgetExceeded(currency="duration", limit=1, used=1)
     failed = spent(HANK, "a", status="failed")

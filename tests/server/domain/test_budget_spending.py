@@ -68,7 +68,7 @@ def test_amounts_add_up_but_the_context_does_not() -> None:
     assert used + Spending(1.0, 2.0, 3, 900) == Spending(2.0, 4.0, 6, 1115)
 
 
-def test_what_runs_is_told_by_the_caller() -> None:
+def test_the_caller_passes_what_runs() -> None:
     """A running record has money and tokens; the caller adds time and the fullest turn."""
     codon = replace(running(), current_cost=0.5)
     assert spent_by(codon, seconds=3.0, context_tokens=7) == Spending(0.5, 3.0, 0, 7)

@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Hank, list[str]]] = {
 
 
 @pytest.mark.parametrize(("hank", "paths"), CASES.values(), ids=CASES.keys())
-def test_what_will_surprise_is_told_with_its_place(hank: Hank, paths: list[str]) -> None:
+def test_surprising_settings_are_reported_with_their_place(hank: Hank, paths: list[str]) -> None:
     """Each surprising budget gives exactly its warning, with its place."""
     found = warnings(hank, PRICES)
     assert [each.path for each in found] == paths

@@ -44,7 +44,7 @@ def test_what_was_made_stands_until_it_is_pruned() -> None:
     assert found == OnRecord(frozenset({sha(2)}), frozenset({sha(1), sha(3)}))
 
 
-def test_the_last_word_counts() -> None:
+def test_the_last_record_counts() -> None:
     """A checkpoint that is recorded again after it was pruned is on record."""
     found = on_record([made(1), pruned(1), made(1)])
     assert found == OnRecord(frozenset({sha(1)}), frozenset())
@@ -67,7 +67,7 @@ def test_what_an_agent_prints_is_no_record() -> None:
     assert on_record([made(1), line(action), line(fake)]).standing == {sha(1)}
 
 
-def test_a_line_that_is_no_event_is_said() -> None:
+def test_a_line_that_is_no_event_is_reported() -> None:
     """Damage in a relevant line raises an error."""
     with pytest.raises(msgspec.MsgspecError):
         on_record([b'{"type": "checkpoint.pruned", "data": {}}'])

@@ -69,7 +69,7 @@ MANY = Extent(3, lines=(40, 2))
         (["Bash"], Extent(0), "no change"),
     ],
 )
-def test_a_summary_tells_which_tools_changed_which_files(
+def test_a_summary_lists_which_tools_changed_which_files(
     tools: list[str], extent: Extent, expected: str
 ) -> None:
     """The file or the number of files, the lines, and before them the tools of the calls."""
@@ -159,7 +159,7 @@ def test_the_title_is_the_name_the_label_the_summary_or_the_kind(
     assert title_of(record) == expected
 
 
-def test_every_kind_has_words() -> None:
+def test_every_kind_has_a_text() -> None:
     """A kind that is added must be named, too."""
     assert set(KIND_WORDS) == set(KINDS)
 

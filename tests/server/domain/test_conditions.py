@@ -116,7 +116,7 @@ def test_a_documented_comparison_is_a_comparison():
     assert not condition.holds({})
 
 
-def test_a_placeholder_that_nobody_fills_does_not_run_the_step():
+def test_an_unfilled_placeholder_does_not_run_the_step():
     """An unknown placeholder is false; in Architect `{{missing}}` always ran (A4 [run])."""
     assert not parse("{{missing}}").holds({})
     assert not parse("{{missing}} == 'true'").holds({})
@@ -171,7 +171,7 @@ def test_a_shell_command_is_no_condition(text: str):
         ("a.b", 1, "not allowed"),
     ],
 )
-def test_a_fault_is_told_with_its_place(text: str, offset: int, words: str):
+def test_a_fault_is_reported_with_its_place(text: str, offset: int, words: str):
     """The offset is that of the first unexpected character."""
     with pytest.raises(ConditionError) as caught:
         parse(text)
@@ -205,7 +205,7 @@ class Watched(dict[str, str]):
 
 
 @given(text=st.text(alphabet="ab(){}'\"=!<> \\01.-andortif", max_size=60) | st.text(max_size=40))
-def test_a_text_is_a_condition_or_its_fault_is_told(text: str):
+def test_a_text_is_a_condition_or_its_fault_is_reported(text: str):
     """Any text gives an answer that depends only on its listed names, or ConditionError."""
     condition = outcome(ConditionError, parse, text)
     if isinstance(condition, ConditionError):

@@ -28,7 +28,7 @@ STATE = replace(
 )
 
 
-def test_costs_are_told_by_run_and_in_all() -> None:
+def test_costs_are_reported_by_run_and_in_all() -> None:
     """Run costs and the total include sentinels and every attempt."""
     assert [run_cost(run) for run in STATE.runs] == [4.75, 12.0]
     assert total_cost(STATE) == 16.75

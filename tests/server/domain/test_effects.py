@@ -229,7 +229,7 @@ def test_a_call_that_an_older_server_marked_wrongly_is_not_listed() -> None:
     assert deeds_in(an_event(2, theirs), (), INSIDE) == ("Deploy of codon one (event 2)",)
 
 
-def test_damaged_lines_tell_of_nothing() -> None:
+def test_damaged_lines_have_no_effects() -> None:
     """A line that is no event is not this module's business."""
     found = RecordedEffects()
     for line in (b"", b"{", b'{"type":"assistant.action","data":{"toolName":7}}', b'{"type":"x"}'):

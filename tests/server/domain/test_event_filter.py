@@ -132,7 +132,7 @@ def naively(events: list[Event], query: EventsQuery) -> list[int]:
             (query.types is None or each["type"] in query.types)
             and (query.codon_id is None or each["codonId"] == query.codon_id)
             and (query.run_id is None or each["runId"] == query.run_id)
-            and (query.text is None or says(each, query.text.casefold()))
+            and (query.text is None or contains(each, query.text.casefold()))
             and (since is None or (place[1] >= since[1] if since[0] else place[0] > since[1]))
             and (until is None or place[until[0]] <= until[1])
             and (query.caused_by is None or query.caused_by in each["causes"])
@@ -144,14 +144,14 @@ def naively(events: list[Event], query: EventsQuery) -> list[int]:
     return found[::-1] if query.newest_first else found
 
 
-def says(value: Any, text: str) -> bool:
+def contains(value: Any, text: str) -> bool:
     match value:
         case {"seq": _}:
-            return any(says(value[name], text) for name in ("type", "codonId", "data"))
+            return any(contains(value[name], text) for name in ("type", "codonId", "data"))
         case dict():
-            return any(says(each, text) for each in value.values())
+            return any(contains(each, text) for each in value.values())
         case list():
-            return any(says(each, text) for each in value)
+            return any(contains(each, text) for each in value)
         case str():
             return text in value.casefold()
         case _:

@@ -177,7 +177,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
 
 
 @pytest.mark.parametrize(("text", "kind", "retriable"), MESSAGES, ids=lambda each: str(each)[:40])
-def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
+def test_a_text_determines_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
     """Rate limits, servers and networks are retriable; money, keys and permissions are not."""
     reason = classify(text, 1, had_session=True)
     assert (reason.type, reason.retriable) == (kind, retriable)
@@ -195,7 +195,7 @@ def test_every_rule_has_a_message_of_its_own() -> None:
     assert reached == set(range(len(RULES)))
 
 
-def test_what_nobody_knows_is_tried_again_only_with_a_session() -> None:
+def test_an_unknown_failure_is_retried_only_with_a_session() -> None:
     """An agent that failed before its session started would fail again."""
     assert not classify("nonsense", 1, had_session=False).retriable
     assert classify("Overloaded", 1, had_session=False).retriable
@@ -206,7 +206,7 @@ def test_a_failure_without_words_says_its_exit_code() -> None:
     assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."
 
 
-def test_a_person_is_told_what_to_do_about_aws() -> None:
+def test_the_message_says_what_to_do_about_aws() -> None:
     """The original message stays, and the advice follows it."""
     message = classify("The security token included in the request is expired", 1, had_session=True)
     assert message.message is not None

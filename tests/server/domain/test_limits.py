@@ -71,8 +71,8 @@ def test_each_sentence_about_a_usage_limit_names_its_instant(
 
 def test_the_epoch_of_the_event_beats_the_words() -> None:
     """`resetsAt` is exact; the sentence is cut to minutes and depends on a zone."""
-    said = "You've hit your 5-hour limit · resets 3:54pm (Europe/Berlin)"
-    facts = LimitFacts(said, status=429, error="usage_limit_reached", resets_at=1795272870)
+    text = "You've hit your 5-hour limit · resets 3:54pm (Europe/Berlin)"
+    facts = LimitFacts(text, status=429, error="usage_limit_reached", resets_at=1795272870)
     found = limit_of("claude", facts, now=NOW, zone=UTC)
     assert found == Limit("usage", datetime(2026, 11, 21, 14, 54, 30, tzinfo=UTC), "event")
 
@@ -324,7 +324,7 @@ def test_there_is_an_end_to_waiting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "said", "until"),
+    ("now", "reset", "until"),
     [
         # Berlin leaves daylight saving time on 25 October 2026 at 03:00, which becomes 02:00.
         ("2026-10-24T20:00", "resets 4:30am", "2026-10-25T03:31"),
@@ -339,20 +339,20 @@ def test_there_is_an_end_to_waiting() -> None:
         ("2026-11-21T14:54:30", "resets 3:54pm", "2026-11-21T14:55"),
     ],
 )
-def test_local_times_follow_the_rules_of_their_zone(now: str, said: str, until: str) -> None:
+def test_local_times_follow_the_rules_of_their_zone(now: str, reset: str, until: str) -> None:
     """The offset is the one that holds then, not the one that holds now."""
     moment = datetime.fromisoformat(now + "+00:00")
-    found = limit(f"You've hit your limit · {said} (Europe/Berlin)", now=moment)
+    found = limit(f"You've hit your limit · {reset} (Europe/Berlin)", now=moment)
     assert found is not None
     assert found.until == datetime.fromisoformat(until + "+00:00")
 
 
 @pytest.mark.parametrize(
-    "said", ["resets 13pm", "resets 5:75pm", "resets Feb 31, 5pm", "resets Foo 3, 5pm"]
+    "reset", ["resets 13pm", "resets 5:75pm", "resets Feb 31, 5pm", "resets Foo 3, 5pm"]
 )
-def test_a_time_that_no_clock_shows_is_not_read(said: str) -> None:
+def test_a_time_that_no_clock_shows_is_not_read(reset: str) -> None:
     """The limit counts, its instant is unknown."""
-    assert limit(f"You've hit your limit · {said}") == Limit("usage", None, "none")
+    assert limit(f"You've hit your limit · {reset}") == Limit("usage", None, "none")
 
 
 @given(text=st.text(max_size=80), code=st.integers(-1, 255), epoch=st.floats(allow_nan=False))

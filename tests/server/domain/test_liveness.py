@@ -94,7 +94,7 @@ def test_a_lock_of_the_guards_last_owner_is_always_stale(
     assert isinstance(judgement, Stale)
 
 
-def test_the_previous_owner_is_told_with_its_run_and_the_age_of_its_heartbeat() -> None:
+def test_the_previous_owner_is_reported_with_its_run_and_the_age_of_its_heartbeat() -> None:
     """The report has the dead pid, its run and the age of its heartbeat."""
     assert previous_of(judged(owner=ITS_WRITER)) == PreviousOwner(
         pid=12345,

@@ -18,7 +18,7 @@ from support.protocol_values import values_of
 NOON = "2025-01-04T12:00:00.000Z"
 
 
-def said(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
+def log_line_of(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
     event = {"id": "e", "seq": 1, "timestamp": NOON, "type": event_type, "data": data}
     line = log_line(decode_event(encode(event)), "agentRoot/")
     return logging.getLevelName(line.level), line.text
@@ -127,7 +127,7 @@ def said(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
     ],
 )
 def test_an_event_is_one_line(kind: str, data: dict[str, Any], level: str, text: str) -> None:
-    assert said(kind, data) == (level, text)
+    assert log_line_of(kind, data) == (level, text)
 
 
 @pytest.mark.parametrize("member", EVENTS.members.values(), ids=lambda member: member.TYPE)

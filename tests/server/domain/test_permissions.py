@@ -66,7 +66,7 @@ def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -
     assert judge(LS, allow=("Write",), deny=("Read",), otherwise=otherwise) == judged
 
 
-def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
+def test_a_person_is_asked_where_no_list_matches() -> None:
     """The reason is that nothing matches, or that the matching pattern allows no chain."""
     assert judge(LS) == Unsettled("No rule covers this call of Bash.")
     reason = "Bash(ls*) allows one plain command, and this is not one."
@@ -134,7 +134,7 @@ def test_silence_is_an_answer_too() -> None:
         (for_want_of_an_answer(policy_of(Permissions())), "it was not allowed. There was no"),
     ],
 )
-def test_an_agent_is_told_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:
+def test_an_agent_receives_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:
     """Each kind of refusal has its own message."""
     assert words in refusal("Bash", answer)
     assert refusal("Bash", answer).startswith("Hankweave did not let Bash be called: ")

@@ -45,7 +45,7 @@ def line(data: EventData) -> bytes:
     return codec.encode(Event(id="e", seq=EventSeq(1), timestamp=MOMENT, type=data.TYPE, data=data))
 
 
-def told(transition: Transition) -> bytes:
+def line_of(transition: Transition) -> bytes:
     body = TransitionBody(type=transition.TYPE, data=msgspec.Raw(codec.encode(transition)))
     return line(
         StateTransition(
@@ -85,15 +85,15 @@ def test_what_was_reported_is_added_up() -> None:
     """Increments are added; an agent's own total at its end replaces them."""
     ticks = (*BEGUN, ticked(0.25), ticked(0.5))
     key = CodonKey(RUN, OBSERVE, 0)
-    assert recounted_costs(map(told, ticks)) == {key: 0.75}
+    assert recounted_costs(map(line_of, ticks)) == {key: 0.75}
     final = CostsUpdated(run_id=RUN, codon_id=OBSERVE, cost=0.7, tokens=some_tokens(2))
-    assert recounted_costs(map(told, (*ticks, final))) == {key: 0.7}
+    assert recounted_costs(map(line_of, (*ticks, final))) == {key: 0.7}
 
 
 def test_a_wrong_cost_in_the_state_is_a_mismatch() -> None:
     """Seed 002: cached costs that differ from recomputed ones are reported, even below a cent."""
     history = (*BEGUN, ticked(0.25))
-    state, recounted = folded(history), recounted_costs(map(told, history))
+    state, recounted = folded(history), recounted_costs(map(line_of, history))
     assert recounted == costs_of(state)
     facts = {"run_folders": frozenset({RUN}), "checkpoint_exists": lambda _: True}
     assert validate(state, recomputed_costs=recounted, **facts).warnings == ()
@@ -119,7 +119,7 @@ def test_an_attempt_counts_for_itself() -> None:
         *moves,
         ticked(0.25),
     )
-    counted = recounted_costs(map(told, history))
+    counted = recounted_costs(map(line_of, history))
     assert counted == {CodonKey(RUN, OBSERVE, 0): 1.0, CodonKey(RUN, OBSERVE, 1): 0.25}
     assert counted == costs_of(folded(history))
 
@@ -135,7 +135,7 @@ def test_the_recount_is_the_fold(seed: int) -> None:
         except Impossible:
             continue
 
-        lines.append(told(transition))
+        lines.append(line_of(transition))
 
     recounted = recounted_costs(lines)
     expected = costs_of(state)
@@ -144,12 +144,12 @@ def test_the_recount_is_the_fold(seed: int) -> None:
         assert recounted[key] == pytest.approx(cost), key
 
 
-def test_words_of_an_agent_are_no_costs() -> None:
+def test_text_of_an_agent_is_no_cost() -> None:
     """Names of transitions in an agent's output change no costs."""
-    words = AgentOutput(codon_id=OBSERVE, stream="stdout", line=str(told(ticked(9.0))))
-    assert recounted_costs([*map(told, BEGUN), line(words)]) == {CodonKey(RUN, OBSERVE, 0): 0.0}
+    output = AgentOutput(codon_id=OBSERVE, stream="stdout", line=str(line_of(ticked(9.0))))
+    assert recounted_costs([*map(line_of, BEGUN), line(output)]) == {CodonKey(RUN, OBSERVE, 0): 0.0}
 
 
 def test_costs_of_nothing_that_runs_are_nobodys() -> None:
     """In a journal that starts in the middle, costs without a running codon are ignored."""
-    assert recounted_costs([told(ticked(9.0))]) == {}
+    assert recounted_costs([line_of(ticked(9.0))]) == {}

@@ -251,12 +251,12 @@ def test_a_preparing_codon_has_nothing_to_count(transition: Transition):
 @pytest.mark.parametrize("ended", [completed(), failed(), skipped()], ids=type)
 def test_the_record_of_an_ended_codon_takes_its_sentinels_last_counts(ended: CodonExecution):
     """Sentinels process the end of their codon after it; their cost is still recorded."""
-    told = LoadedSentinels(loaded=(a_sentinel(),), total_cost=0.0012)
+    loaded = LoadedSentinels(loaded=(a_sentinel(),), total_cost=0.0012)
     state = after(
-        SentinelStatesUpdated(run_id=RUN, codon_id=OBSERVE, sentinels=told),
+        SentinelStatesUpdated(run_id=RUN, codon_id=OBSERVE, sentinels=loaded),
         start=state_with(ended),
     )
-    final = ExecutedSentinels(executed=told.loaded, total_cost=told.total_cost)
+    final = ExecutedSentinels(executed=loaded.loaded, total_cost=loaded.total_cost)
     assert newest(state) == replace(ended, sentinels=final)
 
 

@@ -55,7 +55,7 @@ def test_what_a_provider_asks_for_is_read(text: str, milliseconds: int) -> None:
         "12 minutes remain",
     ],
 )
-def test_what_is_not_said_is_not_made_up(text: str) -> None:
+def test_a_missing_delay_is_not_invented(text: str) -> None:
     """Other numbers and unparsable dates give no delay."""
     assert retry_after_ms(text, NOW) is None
 

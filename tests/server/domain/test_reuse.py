@@ -429,7 +429,7 @@ def test_a_rig_that_may_read_the_network_cannot_be_compared(
     assert obstacle(rigged, closed, is_enforced=False) == found
 
 
-def test_what_differs_is_said_in_words() -> None:
+def test_differences_are_described() -> None:
     """Each input has a short hash, and the name of one that differs is a phrase."""
     old = digests_of(inputs())
     new = digests_of(

@@ -156,7 +156,7 @@ def test_of_a_step_that_never_began_no_cost_is_made_up() -> None:
     assert again(state, "one") == (["two", "three"], None, None)
 
 
-def test_of_a_codon_that_the_plan_lost_nothing_is_said() -> None:
+def test_a_codon_that_the_plan_lost_is_not_mentioned() -> None:
     """The hank was changed: what would run is not known from the plan."""
     assert runs_again(LINEAR, CodonId("former"), NOW) is None
 

@@ -52,7 +52,7 @@ def salvaged(*commits: Commit) -> State:
     return salvage(records(*commits), runs_folder="/x/.hankweave/runs", server_pid=77)
 
 
-def test_no_commit_tells_nothing() -> None:
+def test_no_commit_yields_nothing() -> None:
     """Without checkpoints no history is recovered."""
     assert salvaged() == EMPTY_STATE
 

@@ -131,15 +131,15 @@ def test_an_undo_of_nothing_is_impossible(direction: Direction) -> None:
         after(TimeTravelled(direction=direction, travel=a_travel(1)))
 
 
-def test_a_journey_is_told_while_it_can_be_taken_back() -> None:
+def test_a_rollback_is_listed_while_it_can_be_undone() -> None:
     """A rollback is found by its operation id, on the undo and redo stacks."""
     state = after(
         TimeTravelled(direction="back", travel=a_travel(1)),
         TimeTravelled(direction="back", travel=a_travel(2)),
         TimeTravelled(direction="undo", travel=a_travel(3)),
     )
-    told = [number for number in range(5) if undo.is_recorded(state, f"op-{number}")]
-    assert told == [1, 3]
+    numbers = [number for number in range(5) if undo.is_recorded(state, f"op-{number}")]
+    assert numbers == [1, 3]
 
 
 # --- Edits ----------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def histories(draw: st.DrawFn) -> list[Transition]:
 
 
 @given(histories())
-def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -> None:
+def test_records_of_rollbacks_can_be_rebuilt(history: list[Transition]) -> None:
     """The founding transitions recreate the same undo, redo, edits and notice."""
     state = after(*history)
     refounded = after(*undo.founding(state))

@@ -67,7 +67,7 @@ def test_a_current_run_that_does_not_exist_is_missing():
     assert found(replace(state_with(), current_run_id=RunId("nobody"))) == ["missing_run"]
 
 
-def test_two_runs_of_one_name_cannot_be_told_apart():
+def test_two_runs_of_one_name_cannot_be_distinguished():
     """A run id that names two runs is ambiguous."""
     state = state_with()
     assert found(replace(state, runs=state.runs * 2)) == ["missing_run"]
@@ -178,7 +178,7 @@ def test_a_total_of_sentinels_is_corrected_by_their_sum():
     assert with_summed_sentinels(mended) == (mended, ())
 
 
-def test_all_faults_are_said_at_once():
+def test_all_faults_are_reported_at_once():
     """All faults are reported together."""
     state = replace(
         state_with(replace(running(), current_cost=-1.0), failed(checkpoint=sha(8))),

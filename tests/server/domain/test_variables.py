@@ -16,7 +16,7 @@ def test_a_name_between_braces_stands_for_its_value():
     assert render("{{a}}, {{ b.c-d }} and {{\ta\n}}", {"a": "1", "b.c-d": "2"}) == "1, 2 and 1"
 
 
-def test_a_name_that_nobody_knows_stays_as_it_stands():
+def test_an_unknown_name_stays_as_it_is():
     """An unknown name stays literal, as do braces around what is not a name."""
     text = "{{ missing }} {{}} {{a b}} {{1}} { {a} } {{a}"
     assert render(text, {"a": "x"}) == text

@@ -101,7 +101,7 @@ def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() ->
         ("", "unknown", True),
     ],
 )
-def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
+def test_a_text_determines_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
     """Rate limit and network failures are retriable; credit and key failures are not."""
     reason = classify(text, 1, had_session=True)
     assert (reason.type, reason.retriable) == (kind, retriable)

@@ -17,7 +17,7 @@ from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from support.running_server import appears, running_server, state
 from support.scripted_hank import codon, write_hank
 from support.waiting import LIMIT, limited
-from support.watching import told
+from support.watching import events_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SOON = NOW + timedelta(minutes=10)
@@ -176,8 +176,8 @@ async def test_three_executions_make_one_request_after_a_limit(tmp_path: Path) -
     times = [float(at) for at, _ in made]
     assert [refused for _, refused in made] == ["True", "True", "False", "False", "False"]
     assert times[0] < first <= times[1] < second <= times[2]
-    waited = [each for place in places for each in told(place, CodonWaiting)]
+    waited = [each for place in places for each in events_of(place, CodonWaiting)]
     assert sorted(each.source for each in waited) == ["event", "event", *["shared"] * 4]
-    assert all(each.by in ("time", "other") for p in places for each in told(p, CodonResumed))
+    assert all(each.by in ("time", "other") for p in places for each in events_of(p, CodonResumed))
     codons = [each for place in places for each in state(place).runs[0].codons]
     assert [type(each) for each in codons] == [CompletedCodon] * 3

@@ -30,7 +30,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import ArchiveManifest
 from support.git_facts import GitWitness
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.nth_call import Strike, why_not
 from support.running_server import (
     command,
@@ -43,7 +43,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.struck import process_of, session
-from support.watching import after_plan, idle, told
+from support.watching import after_plan, events_of, idle
 
 LEAVES = writes("notes/a.md", "a"), writes("notes/b.md", "b"), writes("kept.md", "kept")
 
@@ -95,7 +95,7 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
     assert tree(execution / "agentRoot") == {"out.txt": b"out", "more.txt": b"more"}
     archived = {"build/src/main.py": b"print()", "build/src/made.txt": b"made"}
     assert tree(execution / "rigArchive") == archived
-    (event,) = told(execution, ArchiveCompleted)
+    (event,) = events_of(execution, ArchiveCompleted)
     assert event.codon_id == "build"
     assert event.archived_paths == ("src/made.txt", "src/main.py")
     entries = manifest(execution).entries
@@ -106,10 +106,10 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
     git = GitWitness(execution)
     assert "src/made.txt" in git.run("ls-tree", "-r", "--name-only", entries[0].checkpoint_sha)
     assert git.files("HEAD") == tree(execution / "agentRoot")
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
-async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: Path) -> None:
+async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Path) -> None:
     """The archived files are reported as archived, and HEAD no longer has them; they are not user
     edits, although a tracked file was moved."""
     hank = write_hank(
@@ -117,7 +117,7 @@ async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: P
     )
     execution = tmp_path / "execution"
     await run_whole(hank, execution)
-    deleted = [each for each in told(execution, FileUpdated) if each.action == "deleted"]
+    deleted = [each for each in events_of(execution, FileUpdated) if each.action == "deleted"]
     assert [(each.path, each.source.kind) for each in deleted] == [
         ("notes/a.md", "archive"),
         ("notes/b.md", "archive"),
@@ -168,7 +168,7 @@ async def test_only_success_archives(tmp_path: Path, execution: Path) -> None:
     assert await run_headless(hank, execution) == 1
 
     assert (execution / "agentRoot" / "notes").is_dir()
-    assert told(execution, ArchiveCompleted) == []
+    assert events_of(execution, ArchiveCompleted) == []
     assert not (execution / ".hankweave" / "aftermath.intent").exists()
 
 
@@ -208,7 +208,7 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
         assert left.source_path == "scratch/seen.txt"
         await server.stop()
 
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
         assert tree(execution / "agentRoot") == went_back
         await server.stop()
 
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
         assert paths == {f"rigArchive/{name}" for name in tree(execution / "rigArchive")}
         await server.stop()
 
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
@@ -312,18 +312,18 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
         switch=str(execution / ".hankweave" / "archive.intent"),
     )
     run = command("run", str(hank), "--execution", str(execution), "--headless", "--json")
-    words = [*strike.words(), "--", *run]
-    done = await anyio.run_process(words, env=environment(), check=False)
+    argv = [*strike.argv(), "--", *run]
+    done = await anyio.run_process(argv, env=environment(), check=False)
     assert strike.was_met, done
     assert (execution / ".hankweave" / "archive.intent").exists() or group == "unlink"
     await run_whole(hank, execution)
     assert tree(execution / "agentRoot") == DONE
     assert tree(execution / "rigArchive") == ARCHIVED
     assert len(manifest(execution).entries) == 2
-    assert len(told(execution, ArchiveCompleted)) == 1
-    assert told(execution, ArchivePartial) == []
+    assert len(events_of(execution, ArchiveCompleted)) == 1
+    assert events_of(execution, ArchivePartial) == []
     assert state(execution).edits == {}
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path, execution: Path) -> None:
@@ -355,8 +355,8 @@ async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path,
         switch=str(execution / ".hankweave" / "rollback.intent"),
     )
     options = ("--execution", str(execution), "--json", "--no-autostart")
-    words = [*strike.words(), "--", *command("run", str(hank), *options)]
-    async with process_of(words) as traced:
+    argv = [*strike.argv(), "--", *command("run", str(hank), *options)]
+    async with process_of(argv) as traced:
         assert await traced.until('"server.ready"')
         async with session(execution) as client:
             with pytest.raises(ConnectionLost):
@@ -373,7 +373,7 @@ async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path,
         "scratch/seen.txt": b"seen",
         "scratch/log.bin": b"log",
     }
-    (event,) = told(execution, RollbackArchiveRestore)
+    (event,) = events_of(execution, RollbackArchiveRestore)
     assert event.restored_paths == ("scratch/log.bin",)
     assert [each.source_path for each in manifest(execution).entries] == ["scratch/seen.txt"]
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []

@@ -19,11 +19,11 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.running_server import run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 FAST = {"maxAttempts": 3, "delayMs": 1}
 AGES = {"maxAttempts": 3, "delayMs": 60_000, "maxDelayMs": 60_000}
@@ -66,9 +66,12 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
     tree = execution / "agentRoot"
     assert (tree / "grown.txt").read_text() == "0\n3\n"
     assert sorted(path.name for path in tree.glob("try-*")) == ["try-3.txt"]
-    assert [(e.attempt, e.max_attempts) for e in told(execution, CodonRetrying)] == [(2, 3), (3, 3)]
-    assert {event.direction for event in told(execution, CheckpointRollback)} == {"retry"}
-    assert violations(execution, Told()) == []
+    assert [(e.attempt, e.max_attempts) for e in events_of(execution, CodonRetrying)] == [
+        (2, 3),
+        (3, 3),
+    ]
+    assert {event.direction for event in events_of(execution, CheckpointRollback)} == {"retry"}
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path, execution: Path) -> None:
@@ -82,7 +85,7 @@ async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path, execution: P
     )
     assert await run_headless(hank, execution) == 0
 
-    assert len(told(execution, RigSetupCompleted)) == 1
+    assert len(events_of(execution, RigSetupCompleted)) == 1
     assert (execution / "agentRoot" / "rig.txt").read_text().count("spoilt") == 1
     first, second = state(execution).runs[0].codons
     assert isinstance(first, FailedCodon)
@@ -116,7 +119,7 @@ async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path)
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 1
 
-    assert len(told(execution, CodonCompletedEvent)) == 1
+    assert len(events_of(execution, CodonCompletedEvent)) == 1
     assert state(execution).runs[0].status == "failed"
 
 
@@ -169,7 +172,7 @@ async def test_a_rollback_ends_the_wait(tmp_path: Path, execution: Path) -> None
         await idle(client, "rollback-completed")
         assert (execution / "agentRoot" / "a.txt").read_text() == "spoilt\n"
 
-    assert len(told(execution, CodonRetrying)) == 1
+    assert len(events_of(execution, CodonRetrying)) == 1
 
 
 async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -187,4 +190,4 @@ async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_
 
     assert (execution / "agentRoot" / "tries.txt").read_text() == "2\n"
     assert state(execution).runs[0].codons[-1].attempt == 2
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []

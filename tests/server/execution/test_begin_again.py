@@ -91,7 +91,7 @@ def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
     assert not [each for each in journal(execution) if isinstance(each.data, ServerReady)]
 
 
-async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_changed_hank_begins_again_where_requested(tmp_path: Path) -> None:
     """Earlier codons count up to the first one that the new hank does not have."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0

@@ -16,13 +16,13 @@ from hankweave_protocol.state import BudgetExceeded, CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import run_headless, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 
 def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
     """Return an agent that prints these messages of its protocol and then runs the line."""
-    said = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
-    return {"agent": {"type": "command", "command": ["sh", "-c", f"{said}; {then}"]}}
+    echoes = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
+    return {"agent": {"type": "command", "command": ["sh", "-c", f"{echoes}; {then}"]}}
 
 
 RIG = {"type": "command", "command": {"run": "touch rigged.txt"}}
@@ -52,7 +52,7 @@ async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> N
     assert isinstance(two, CompletedCodon)
     assert one.budget_exceeded is not None
     assert (one.budget_exceeded.currency, one.budget_exceeded.used) == ("outputTokens", 120)
-    assert told(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
+    assert events_of(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
 
 
 async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path, execution: Path) -> None:
@@ -113,14 +113,14 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
         assert (each.exit_code, each.final_cost, each.claude_session_id) == (0, 0.0, "")
         assert GitWitness(execution).files(each.completion_checkpoint) == {}
 
-    _, two, three = told(execution, CodonCompletedEvent)
+    _, two, three = events_of(execution, CodonCompletedEvent)
     for event in (two, three):
         assert (event.success, event.cost, event.exit_status.type) == (True, 0.0, "success")
         assert event.budget_exceeded is not None
         assert not event.skipped
 
-    assert [event.codon_id for event in told(execution, CodonStartedEvent)] == ["one"]
-    (summary,) = told(execution, BudgetSummary)
+    assert [event.codon_id for event in events_of(execution, CodonStartedEvent)] == ["one"]
+    (summary,) = events_of(execution, BudgetSummary)
     assert [row.status for row in summary.rows[1:]] == ["exceeded", "exceeded"]
     assert summary.totals.actual_dollars == 2.0
     assert summary.ceiling.max_dollars == 1.5
@@ -161,7 +161,7 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path, execution: Path) -> Non
     codons = state(execution).runs[0].codons
     assert codons[-1].codon_id == "report"
     assert sum(each.codon_id.startswith("look#") for each in codons) == 3
-    last = told(execution, LoopIterationCompleted)[-1]
+    last = events_of(execution, LoopIterationCompleted)[-1]
     assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
 
 

@@ -11,7 +11,7 @@ from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, StateR
 from hankweave_server.errors import ExitCode
 from support.running_server import command, environment, run_headless
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 DEAR = ({"say": "One."}, {"cost": 0.4})
 
@@ -25,11 +25,11 @@ async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path, executi
     names = ("one", "two", "three")
     hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
     await run_to_its_end(hank, execution, "--max-cost", "0.5")
-    (summary,) = told(execution, BudgetSummary)
+    (summary,) = events_of(execution, BudgetSummary)
     assert summary.ceiling.max_dollars == 0.5
     assert summary.totals.budget_dollars == 0.5
     assert summary.totals.actual_dollars == 0.8
-    third = told(execution, CodonCompletedEvent)[2]
+    third = events_of(execution, CodonCompletedEvent)[2]
     assert third.cost == 0
     assert third.budget_exceeded is not None
     assert third.budget_exceeded.currency == "cost"
@@ -47,15 +47,15 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
     state["runs"][0]["codons"][0]["finalCost"] = 4.0
     file.write_text(json.dumps(state))
     assert await run_to_its_end(hank, execution) == 0
-    (said,) = told(execution, StateRecovered)
-    assert [warning.type for warning in said.warnings] == ["cost_mismatch"]
-    assert "$4.000000, but recomputed it is $0.400000" in said.warnings[0].message
-    assert "recomputed value is used from now on" in said.warnings[0].message
-    assert said.source == "journal"
+    (event,) = events_of(execution, StateRecovered)
+    assert [warning.type for warning in event.warnings] == ["cost_mismatch"]
+    assert "$4.000000, but recomputed it is $0.400000" in event.warnings[0].message
+    assert "recomputed value is used from now on" in event.warnings[0].message
+    assert event.source == "journal"
     mended = json.loads(file.read_bytes())
     assert mended["runs"][-1]["codons"][0]["finalCost"] == 0.4
     assert await run_to_its_end(hank, execution) == 0
-    assert len(told(execution, StateRecovered)) == 1
+    assert len(events_of(execution, StateRecovered)) == 1
 
 
 async def test_a_price_list_that_cannot_be_read_is_no_start(tmp_path: Path) -> None:

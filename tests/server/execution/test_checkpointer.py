@@ -63,9 +63,9 @@ async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path:
 
 async def test_a_checkpoint_is_announced_once_it_is_recorded(tmp_path: Path) -> None:
     """Callbacks run for each checkpoint, in the order of their registration."""
-    heard: list[str] = []
+    calls: list[str] = []
     async with a_checkpointer(Layout.of_execution(tmp_path)) as (ledger, checkpointer):
-        checkpointer.when_taken(lambda _taken: heard.append(f"first {ledger.last_seq}"))
-        checkpointer.when_taken(lambda taken: heard.append(f"second {taken.kind}"))
+        checkpointer.when_taken(lambda _taken: calls.append(f"first {ledger.last_seq}"))
+        checkpointer.when_taken(lambda taken: calls.append(f"second {taken.kind}"))
         await take(checkpointer)
-        assert heard == ["first 2", "second manual"]
+        assert calls == ["first 2", "second manual"]

@@ -19,7 +19,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import appears, run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 
 def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path, execut
     reason = str(failed.failure_reason.message)
     assert reason.startswith("Check 2 of 3 failed: The command exited with code 3: echo to stdout;")
     assert reason.endswith((": to stdout", ": to stderr")), "the two pipes are read side by side"
-    passed, broken = told(execution, CheckCompleted)
+    passed, broken = events_of(execution, CheckCompleted)
     assert (passed.passed, passed.exit_code, passed.message) == (True, 0, None)
     assert (broken.check_index, broken.passed, broken.exit_code) == (1, False, 3)
     assert sorted(broken.output.splitlines()) == ["to stderr", "to stdout"]
@@ -74,7 +74,9 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 0
 
-    assert [each.failure_reason.type for each in told(execution, CodonRetrying)] == ["check-failed"]
+    assert [each.failure_reason.type for each in events_of(execution, CodonRetrying)] == [
+        "check-failed"
+    ]
     assert [codon.attempt for codon in state(execution).runs[0].codons] == [1, 2]
     assert (execution / "agentRoot" / "a.txt").read_text() == "line\n"
 
@@ -91,7 +93,7 @@ async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path, execution: Pat
     one, two = state(execution).runs[0].codons
     assert isinstance(one, FailedCodon)
     assert isinstance(two, CompletedCodon)
-    assert [each.ignored for each in told(execution, CheckCompleted)] == [False, True]
+    assert [each.ignored for each in events_of(execution, CheckCompleted)] == [False, True]
 
 
 async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 1
 
-    (late,) = told(execution, CheckCompleted)
+    (late,) = events_of(execution, CheckCompleted)
     assert (late.passed, late.exit_code) == (False, None)
     assert "took more than 0.5 s" in str(late.message)
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()

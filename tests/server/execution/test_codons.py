@@ -30,7 +30,7 @@ from support.git_facts import GitWitness
 from support.running_server import appears, run_headless, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, idle, refused, started, told
+from support.watching import after_plan, events_of, idle, refused, started
 
 
 def runs(line: str, **fields: Any) -> dict[str, Any]:
@@ -57,9 +57,9 @@ async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Pat
     assert (failed.failed_during, failed.failure_reason.retriable) == ("preparing", True)
     assert failed.failure_reason.message
     assert not (execution / "agentRoot" / "a.txt").exists()
-    (broken,) = told(execution, RigSetupFailed)
+    (broken,) = events_of(execution, RigSetupFailed)
     assert (broken.command_index, broken.exit_code, broken.ignored) == (1, 3, False)
-    assert {(line.stream, line.line) for line in told(execution, RigOutput)} == {
+    assert {(line.stream, line.line) for line in events_of(execution, RigOutput)} == {
         ("stderr", "broken")
     }
     assert GitWitness(execution).blob(failed.error_checkpoint or "", "rig.txt") == b"first\n"
@@ -72,8 +72,8 @@ async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> 
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 0
 
-    assert [fault.ignored for fault in told(execution, RigSetupFailed)] == [True]
-    assert len(told(execution, RigSetupCompleted)) == 1
+    assert [fault.ignored for fault in events_of(execution, RigSetupFailed)] == [True]
+    assert len(events_of(execution, RigSetupCompleted)) == 1
     done = state(execution).runs[0].codons[-1]
     assert isinstance(done, CompletedCodon)
     assert GitWitness(execution).files(done.rig_setup_checkpoint or "") == {"rig.txt": b"second\n"}
@@ -104,7 +104,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
         case _:
             raise AssertionError(ended)
 
-    assert told(execution, CodonStartedEvent) == []
+    assert events_of(execution, CodonStartedEvent) == []
 
 
 @pytest.mark.command("codon.start")
@@ -137,7 +137,7 @@ async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> N
         await client.send(CodonRedo())
         await idle(client)
 
-    one, two, again = told(execution, CodonStartedEvent)
+    one, two, again = events_of(execution, CodonStartedEvent)
     assert (two.session_id, two.previous_session_id) == (one.session_id, one.session_id)
     assert (again.codon_id, again.session_id) == ("two", one.session_id)
 
@@ -162,7 +162,9 @@ async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_pat
 # --- Failures -------------------------------------------------------------------------------------
 
 
-async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path, execution: Path) -> None:
+async def test_an_ignored_failure_is_published_and_the_plan_continues(
+    tmp_path: Path, execution: Path
+) -> None:
     """onFailure ignore: the codon stays failed, the plan continues, the run completes."""
     hank = write_hank(
         tmp_path / "hank",
@@ -171,7 +173,7 @@ async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path, execu
     )
     assert await run_headless(hank, execution) == 0
 
-    one, two = told(execution, CodonCompletedEvent)
+    one, two = events_of(execution, CodonCompletedEvent)
     assert (one.success, one.failure_ignored, one.exit_status.code) == (False, True, 4)
     assert (two.success, two.failure_ignored) == (True, None)
     (run,) = state(execution).runs

@@ -14,7 +14,7 @@ _FORBIDDEN = {"namespace": "user namespaces are forbidden"}
 
 
 @pytest.mark.parametrize(
-    ("level", "reasons", "profile", "said"),
+    ("level", "reasons", "profile", "expected"),
     [
         (Level.NAMESPACE, {}, "workspace", None),
         (Level.LANDLOCK, _FORBIDDEN, "workspace", "at the level landlock"),
@@ -23,12 +23,12 @@ _FORBIDDEN = {"namespace": "user namespaces are forbidden"}
     ],
 )
 def test_a_start_warns_of_a_weak_confinement_with_its_reason(
-    level: Level, reasons: dict[str, str], profile: ConfinementProfile, said: str | None
+    level: Level, reasons: dict[str, str], profile: ConfinementProfile, expected: str | None
 ) -> None:
     """It does not warn at the strongest level, or if the hank does not confine its agents."""
     status = ConfinementStatus(level=level.value, landlock_abi=6, profile=profile, not_covered=())
     found = warning(status, Probe(level, 6, reasons))
-    if said is None:
+    if expected is None:
         assert found is None
         return
 
@@ -36,5 +36,5 @@ def test_a_start_warns_of_a_weak_confinement_with_its_reason(
     line = event_line(found)
     assert line is not None
     assert line.severity == "warning"
-    assert said in line.text
+    assert expected in line.text
     assert _FORBIDDEN["namespace"] in line.text

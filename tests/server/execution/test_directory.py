@@ -15,7 +15,7 @@ from support.command_line import Done, hankweave
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import told
+from support.watching import events_of
 
 
 class Machine:
@@ -53,7 +53,7 @@ def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> Non
     assert [path.name for path in machine.executions.iterdir()] == [first.name]
     assert re.fullmatch(r"\d{13}-[0-9a-z]{4}-[0-9a-f]{6}", first.name)
     assert len(state(first).runs) == 1
-    messages = [idle.message for idle in told(first, ServerIdle, since=seqs)]
+    messages = [idle.message for idle in events_of(first, ServerIdle, since=seqs)]
     assert messages == ["Resumed completed execution: nothing to do."]
 
 
@@ -116,7 +116,9 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path, executi
     assert _open_to_others(execution / ".hankweave") == {}
 
 
-async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path, execution: Path) -> None:
+async def test_the_server_log_records_the_life_of_the_server(
+    tmp_path: Path, execution: Path
+) -> None:
     """Lines have instant, level and message as in seed 001, from start to stop reason."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     async with running_server(hank, None, execution) as server:
@@ -130,11 +132,11 @@ async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path, execu
     lines = (execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()
     shape = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z \[(INFO|WARNING|ERROR)\] \S.*")
     assert all(shape.fullmatch(line) for line in lines), lines
-    said = [line.split("] ", 1)[1] for line in lines]
-    assert f"Found dead server: pid {killed}" in said
-    assert said[-1] == "Stopped: SIGTERM"
-    assert sum(line.startswith("Starting Hankweave ") for line in said) == 2
-    assert sum(bool(re.fullmatch(r"Starting HankweaveRuntime on port \d+", x)) for x in said) == 2
+    texts = [line.split("] ", 1)[1] for line in lines]
+    assert f"Found dead server: pid {killed}" in texts
+    assert texts[-1] == "Stopped: SIGTERM"
+    assert sum(line.startswith("Starting Hankweave ") for line in texts) == 2
+    assert sum(bool(re.fullmatch(r"Starting HankweaveRuntime on port \d+", x)) for x in texts) == 2
 
 
 def _open_to_others(folder: Path) -> dict[str, str]:

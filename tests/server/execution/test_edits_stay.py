@@ -33,7 +33,7 @@ from support.git_facts import GitWitness
 from support.running_server import appears, running_server, served, state, tree
 from support.scripted_hank import Step, codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, idle, told
+from support.watching import after_plan, events_of, idle
 
 FAILS: Step = {"fail": {"message": "overloaded"}}
 ONE = codon("one", writes("a.txt", "one"), writes("b.txt", "one"))
@@ -76,7 +76,7 @@ async def test_a_retry_keeps_what_a_person_wrote_while_the_step_ran(tmp_path: Pa
         edited = {"a.txt": b"a person's", "new.txt": b"a person's", "later.txt": b"later"}
         assert tree(root) == edited | {"b.txt": b"half", "half.txt": b"half\n"}
 
-        (retry,) = told(execution, CheckpointRollback)
+        (retry,) = events_of(execution, CheckpointRollback)
         assert retry.direction == "retry"
         assert retry.report.in_words == "Kept 2 edits by people: a.txt, new.txt."
         assert [each.path for each in retry.report.kept] == ["a.txt", "new.txt"]
@@ -150,7 +150,7 @@ async def test_what_a_process_of_an_earlier_call_writes_is_the_agents(tmp_path: 
         await written(client, "begun.txt", by="tool_use")
         gate.touch()
         await idle(client)
-        found = {each.path: each.source.kind for each in told(execution, FileUpdated)}
+        found = {each.path: each.source.kind for each in events_of(execution, FileUpdated)}
         assert found == {"begun.txt": "tool_use", "late.txt": "tool_use", "end.txt": "tool_use"}
 
 
@@ -171,7 +171,7 @@ async def test_a_result_that_is_adopted_by_itself_replaces_no_other_edit(tmp_pat
         gate.touch()
         await client.until(ExplorationEnded, timeout=LIMIT)
         assert tree(root) == {"a.txt": b"a person's", "b.txt": b"better"}
-        (adopted,) = told(execution, RollbackCompleted)
+        (adopted,) = events_of(execution, RollbackCompleted)
         assert adopted.report.in_words.startswith(
             "Kept 1 edit by people: a.txt. Took back 1 edit by people: b.txt; safety checkpoint "
         )
@@ -200,7 +200,7 @@ async def test_a_crash_takes_back_the_agents_work_alone(tmp_path: Path, executio
     edited = {"a.txt": b"a person's", "new.txt": b"new", "later.txt": b"later"}
     async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
         assert tree(root) == edited | {"b.txt": b"one"}
-        (back,) = told(execution, RollbackCompleted)
+        (back,) = events_of(execution, RollbackCompleted)
         assert back.report.in_words == "Kept 3 edits by people: a.txt, later.txt, new.txt."
         await client.send(RollbackUndo())
         assert tree(root) == edited | {"b.txt": b"half", "half.txt": b"half"}
@@ -225,7 +225,7 @@ async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path, execu
     (root / "b.txt").write_text("later")
     async with running_server(hank, None, execution, "--no-autostart"):
         assert tree(root) == {"a.txt": b"one", "b.txt": b"later", "later.txt": b"later"}
-        (back,) = told(execution, RollbackCompleted)
+        (back,) = events_of(execution, RollbackCompleted)
         assert back.report.in_words == "Kept 2 edits by people: b.txt, later.txt."
         assert [each.path for each in back.report.updated] == ["a.txt"]
         safety = back.report.safety.checkpoint_sha

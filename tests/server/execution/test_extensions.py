@@ -16,7 +16,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import run_headless, state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 FULL = {"fail": {"message": "Prompt is too long"}}
 
@@ -46,8 +46,8 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path, execution:
     assert isinstance(done, CompletedCodon)
     assert (done.extension_count, done.final_cost, done.context_exceeded) == (2, 1.0, False)
     assert (execution / "agentRoot" / "more.txt").read_text() == "xx"
-    assert len(told(execution, CodonStartedEvent)) == 1
-    extended = told(execution, CodonExtended)
+    assert len(events_of(execution, CodonStartedEvent)) == 1
+    extended = events_of(execution, CodonExtended)
     assert [each.extension_number for each in extended] == [1, 2]
     assert [each.cumulative_cost for each in extended] == [0.5, 0.75]
     log = (execution / done.claude_log_path).read_text()
@@ -68,10 +68,10 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
     done = state(execution).runs[0].codons[0]
     assert isinstance(done, CompletedCodon)
     assert (done.context_exceeded, done.extension_count) == (True, 1)
-    assert [event.success for event in told(execution, CodonCompletedEvent)] == [True, True]
+    assert [event.success for event in events_of(execution, CodonCompletedEvent)] == [True, True]
 
 
-async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -> None:
+async def test_an_unexpected_full_context_is_a_failure(tmp_path: Path) -> None:
     """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
     execution = tmp_path / "execution"
@@ -110,16 +110,16 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
     )
     goes_on = {"continuationMode": "continue-previous"}
 
-    def says(text: str) -> dict[str, object]:
+    def prints(text: str) -> dict[str, object]:
         return {"agent": {"type": "command", "command": ["sh", "-c", text]}}
 
-    talks = says(f"echo '{begin}'; echo '{good}'")
+    talks = prints(f"echo '{begin}'; echo '{good}'")
     loop = {
         "type": "loop",
         "id": "search",
         "name": "Search",
         "terminateOn": {"type": "contextExceeded"},
-        "codons": [codon("look") | goes_on | says(line), codon("note") | goes_on | talks],
+        "codons": [codon("look") | goes_on | prints(line), codon("note") | goes_on | talks],
     }
     hank = write_hank(tmp_path / "hank", codon("begin") | talks, loop, codon("report"))
     execution = tmp_path / "execution"
@@ -129,7 +129,7 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
     names = [each.codon_id for each in state(execution).runs[0].codons]
     assert names == ["begin", "look#0", "note#0", "look#1", "note#1", "look#2", "report"]
     assert [entry.codon_id for entry in state(execution).execution_plan] == names
-    ends = told(execution, LoopIterationCompleted)
+    ends = events_of(execution, LoopIterationCompleted)
     assert [(end.iteration, end.is_final, end.termination_reason) for end in ends] == [
         (0, False, None),
         (1, False, None),

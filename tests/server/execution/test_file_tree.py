@@ -11,7 +11,7 @@ from hankweave_server.worktree.stat_index import StatIndex
 from hankweave_server.worktree.tree_outline import Branch, outline
 from support.running_server import run_headless
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import events_of
 
 
 def table_of(*paths: bytes) -> StatIndex:
@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: in
     assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
 
 
-async def test_clients_are_told_how_the_files_lie(tmp_path: Path, execution: Path) -> None:
+async def test_clients_receive_the_file_tree(tmp_path: Path, execution: Path) -> None:
     """It is sent at a codon's start and end, also for a shell command's files, if it changed."""
     hank = write_hank(
         tmp_path / "hank",
@@ -60,14 +60,14 @@ async def test_clients_are_told_how_the_files_lie(tmp_path: Path, execution: Pat
     )
     assert await run_headless(hank, execution) == 0
 
-    trees = told(execution, FiletreeUpdated)
+    trees = events_of(execution, FiletreeUpdated)
     assert [node.path for node in _flat(trees[-1].tree)] == [
         "deep",
         "deep/er",
         "deep/er/b.txt",
         "a.txt",
     ]
-    made = [news for news in told(execution, FileUpdated) if news.path == "deep/er/b.txt"]
+    made = [news for news in events_of(execution, FileUpdated) if news.path == "deep/er/b.txt"]
     assert [(news.action, news.source.kind) for news in made] == [("created", "tool_use")]
     assert [tree.omitted for tree in trees] == [0] * len(trees)
 

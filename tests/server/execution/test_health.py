@@ -30,7 +30,7 @@ def test_a_server_without_problems_is_ok() -> None:
     )
 
 
-def test_a_problem_stays_as_it_was_first_told() -> None:
+def test_a_problem_stays_as_first_reported() -> None:
     """A problem that is reported again keeps its first message and time."""
     health = ServerHealth().with_problem(FULL).with_problem(LATER)
     assert health.problems == (FULL,)
@@ -56,17 +56,17 @@ def test_a_server_is_degraded_until_its_last_problem_is_over() -> None:
         ("MIRROR_LEASE_EXPIRED", True),
     ],
 )
-def test_a_problem_that_holds_up_the_journal_is_told_at_once(
+def test_a_problem_that_holds_up_the_journal_is_published_at_once(
     code: ProblemCode, is_at_once: bool
 ) -> None:
     """Clients hear of it without a seq, because the journaled event may come much later."""
     journaled: list[EventData] = []
-    told: list[EventData] = []
+    notices: list[EventData] = []
     ledger: Any = SimpleNamespace(
         leave=journaled.append, space=SimpleNamespace(subscribe=lambda **_: None)
     )
     monitor = HealthMonitor(ledger, StillClock())
-    monitor.attach(told.append)
+    monitor.attach(notices.append)
     monitor.report(code, "It is so.")
     assert [type(each) for each in journaled] == [ServerDegraded]
-    assert told == (journaled if is_at_once else [])
+    assert notices == (journaled if is_at_once else [])

@@ -22,19 +22,19 @@ def pauses(until: float, cost: float) -> list[float]:
     return found
 
 
-def test_a_look_is_due_after_the_shortest_pause_at_first() -> None:
+def test_a_scan_is_due_after_the_shortest_pause_at_first() -> None:
     """The first scan is due a quarter of a second after the start, the next likewise."""
     assert pauses(1.0, 0.0) == pytest.approx([SHORTEST] * 4)
 
 
-def test_looks_never_take_more_than_a_twentieth_of_the_time() -> None:
+def test_scans_never_take_more_than_a_twentieth_of_the_time() -> None:
     """Scans use at most a twentieth of the time, however large the work tree is."""
     for cost in (0.001, 0.1, 3.0):
         found = pauses(600.0, cost)
         assert cost * len(found) <= 0.05 * 600.0 + cost
 
 
-def test_eight_hours_make_a_few_thousand_looks_and_no_pause_is_longer_than_the_limit() -> None:
+def test_eight_hours_make_a_few_thousand_scans_and_no_pause_is_longer_than_the_limit() -> None:
     """A program that writes constantly cannot fill the disk with checkpoints."""
     found = pauses(8 * HOURS, 0.01)
     assert 2_000 < len(found) < 5_000
@@ -42,7 +42,7 @@ def test_eight_hours_make_a_few_thousand_looks_and_no_pause_is_longer_than_the_l
     assert 150 < len(pauses(60.0, 0.005)) < 250
 
 
-def test_a_line_can_make_a_look_due_earlier() -> None:
+def test_a_line_can_make_a_scan_due_earlier() -> None:
     """The caller's shorter pause applies unless scans would take too much of the time."""
     pace = ScanSchedule(0.0)
     pace.note_scan(1.0, 0.1)

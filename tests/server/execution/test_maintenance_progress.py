@@ -24,11 +24,11 @@ class Bench:
     """A progress monitor with its clock and output; the test runs it as the clock advances."""
 
     seconds: float = 0.0
-    told: list[StoreProgress] = field(default_factory=list)
+    events: list[StoreProgress] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.watch = ProgressWatch(lambda: self.seconds)
-        self.watch.attach(self.told.append)
+        self.watch.attach(self.events.append)
 
     def goes_on(self, seconds: float) -> None:
         """Let time pass for `run`."""
@@ -37,7 +37,7 @@ class Bench:
             self.watch.poll()
 
 
-def test_what_is_quickly_done_is_not_told() -> None:
+def test_a_quick_operation_reports_no_progress() -> None:
     """A short operation is not reported, during or after it."""
     bench = Bench()
     with bench.watch.watching("capture") as meter:
@@ -47,10 +47,10 @@ def test_what_is_quickly_done_is_not_told() -> None:
         meter.advance(10)
 
     bench.goes_on(10)
-    assert bench.told == []
+    assert bench.events == []
 
 
-def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
+def test_a_long_operation_reports_ten_times_a_second_and_at_its_end() -> None:
     """However often it counts, progress is limited to ten reports a second; the last is final."""
     bench = Bench()
     with bench.watch.watching("fsck", (7, "c-1")) as meter:
@@ -61,38 +61,38 @@ def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
 
         meter.advance(5)
 
-    *during, last = bench.told
+    *during, last = bench.events
     seconds = 100 * POLL_SECONDS
     assert len(during) <= seconds / POLL_SECONDS
     assert [each.ended for each in during] == [False] * len(during)
     assert (last.ended, last.done, last.total) == (True, 10_005, 1_000_000)
-    assert {(each.operation, each.command_id, each.unit) for each in bench.told} == {
+    assert {(each.operation, each.command_id, each.unit) for each in bench.events} == {
         ("fsck", "c-1", "objects")
     }
-    assert len({each.operation_id for each in bench.told}) == 1
+    assert len({each.operation_id for each in bench.events}) == 1
 
 
-def test_what_gets_no_further_is_not_told_again() -> None:
+def test_unchanged_progress_is_not_repeated() -> None:
     """Unchanged progress is not reported until it changes or ends."""
     bench = Bench()
     with bench.watch.watching("gc") as meter:
         meter.begin("sweeping", "files", 3)
         bench.goes_on(5)
-        assert len(bench.told) == 1
+        assert len(bench.events) == 1
         meter.advance()
         bench.goes_on(5)
-        assert [each.done for each in bench.told] == [0, 1]
+        assert [each.done for each in bench.events] == [0, 1]
 
-    assert [each.ended for each in bench.told] == [False, False, True]
+    assert [each.ended for each in bench.events] == [False, False, True]
 
 
-def test_what_counts_nothing_is_not_told() -> None:
+def test_an_operation_that_counts_nothing_reports_no_progress() -> None:
     """An operation is not reported before its first phase."""
     bench = Bench()
     with bench.watch.watching("branch"):
         bench.goes_on(5)
 
-    assert bench.told == []
+    assert bench.events == []
 
 
 def test_work_within_work_is_part_of_it() -> None:
@@ -105,9 +105,9 @@ def test_work_within_work_is_part_of_it() -> None:
             inner.begin("reading", "files", 2)
             bench.goes_on(1)
 
-        assert not any(each.ended for each in bench.told)
+        assert not any(each.ended for each in bench.events)
 
-    assert [(each.operation, each.phase, each.ended) for each in bench.told] == [
+    assert [(each.operation, each.phase, each.ended) for each in bench.events] == [
         ("restore", "reading", False),
         ("restore", "reading", True),
     ]
@@ -133,8 +133,8 @@ async def test_operations_of_two_tasks_are_apart() -> None:
         tasks.start_soon(work, 2)
 
     assert meters[0] is not meters[1]
-    assert len({each.operation_id for each in bench.told}) == 2
-    assert sum(each.ended for each in bench.told) == 2
+    assert len({each.operation_id for each in bench.events}) == 2
+    assert sum(each.ended for each in bench.events) == 2
 
 
 async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> None:
@@ -157,11 +157,11 @@ async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> Non
         over.set()
         await done.wait()
 
-    assert {each.operation for each in bench.told} == {"capture"}
+    assert {each.operation for each in bench.events} == {"capture"}
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
+def test_a_failed_operation_reports_its_end(fault: BaseException) -> None:
     """A failed operation is reported as ended, so that clients stop waiting."""
     bench = Bench()
 
@@ -174,20 +174,20 @@ def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
     with pytest.raises(type(fault)):
         fail()
 
-    assert bench.told[-1].ended
+    assert bench.events[-1].ended
 
 
-async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> None:
+async def test_it_polls_while_a_thread_works_and_rests_when_none_does() -> None:
     """Work in a thread is reported while it runs, and later work as well."""
-    told: list[StoreProgress] = []
+    events: list[StoreProgress] = []
     send, receive = anyio.create_memory_object_stream[StoreProgress](100)
     watch = ProgressWatch()
 
-    def tell(progress: StoreProgress) -> None:
-        told.append(progress)
+    def publish(progress: StoreProgress) -> None:
+        events.append(progress)
         send.send_nowait(progress)
 
-    watch.attach(tell)
+    watch.attach(publish)
 
     async def long_work() -> None:
         with watch.watching("capture") as meter:
@@ -204,7 +204,7 @@ async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> No
             await anyio.wait_all_tasks_blocked()
             await long_work()
 
-    assert len({each.operation_id for each in told}) == 2
+    assert len({each.operation_id for each in events}) == 2
 
 
 def test_a_total_is_never_less_than_what_is_done() -> None:

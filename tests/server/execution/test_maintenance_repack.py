@@ -91,11 +91,11 @@ class Desk:
     checkpointer: Checkpointer
     tasks: anyio.abc.TaskGroup
     quiet: Quiet
-    told: list[Published] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
     _news: anyio.Event = field(default_factory=anyio.Event)
 
-    def hear(self, published: Published) -> None:
-        self.told.append(published)
+    def handle(self, published: Published) -> None:
+        self.published.append(published)
         self._news.set()
 
     def take_checkpoint(self) -> None:
@@ -103,13 +103,13 @@ class Desk:
         for callback in self.checkpointer._on_taken:
             callback(cast("CheckpointRecord", None))
 
-    async def next_told(self, count: int) -> object:
+    async def next_event(self, count: int) -> object:
         with limited():
-            while len(self.told) < count:
+            while len(self.published) < count:
                 self._news = anyio.Event()
                 await self._news.wait()
 
-        return self.told[count - 1].event.data
+        return self.published[count - 1].event.data
 
     async def has_begun(self) -> None:
         with limited():
@@ -128,7 +128,7 @@ async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
         tasks.start_soon(ledger.run)
         quiet = Quiet()
         desk = Desk(Repacker(ledger, checkpointer, quiet), store, checkpointer, tasks, quiet)
-        with ledger.subscribe(desk.hear):
+        with ledger.subscribe(desk.handle):
             yield desk
             desk.packing.stop()
             tasks.cancel_scope.cancel()
@@ -139,16 +139,16 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_module, "QUIET_SECONDS", 0.0)
 
 
-async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
+async def test_accumulated_objects_are_packed_and_reported(tmp_path: Path) -> None:
     """The store is repacked after the start, and when a checkpoint makes it necessary."""
     async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
         desk.tasks.start_soon(desk.packing.run)
-        first = await desk.next_told(1)
+        first = await desk.next_event(1)
         assert isinstance(first, StoreConsolidated)
         assert (first.packs_before, first.packs_after) == (3, 0)
         desk.store.steps = 2
         desk.packing.wake()
-        second = await desk.next_told(2)
+        second = await desk.next_event(2)
         assert isinstance(second, StoreConsolidated)
         assert second.packs_before == 2
 
@@ -166,7 +166,7 @@ async def test_a_call_of_the_engine_does_not_wait_for_a_step(tmp_path: Path) -> 
             )
 
         desk.store.waits = False
-        assert isinstance(await desk.next_told(1), StoreConsolidated)
+        assert isinstance(await desk.next_event(1), StoreConsolidated)
         assert (desk.store.steps, desk.store.attempts) == (0, 1)
 
 
@@ -187,7 +187,7 @@ async def test_files_are_removed_between_calls_of_the_engine(tmp_path: Path) -> 
 
         assert desk.store.steps == 2
         desk.store.release.set()
-        assert isinstance(await desk.next_told(1), StoreConsolidated)
+        assert isinstance(await desk.next_event(1), StoreConsolidated)
         assert (desk.store.steps, desk.store.overlapped) == (0, False)
 
 
@@ -204,7 +204,7 @@ async def test_checkpoints_that_never_pause_are_packed_all_the_same(
         await anyio.wait_all_tasks_blocked()
         assert desk.store.attempts == 0
         desk.take_checkpoint()
-        assert isinstance(await desk.next_told(1), StoreConsolidated)
+        assert isinstance(await desk.next_event(1), StoreConsolidated)
 
 
 async def test_it_is_patient_until_many_checkpoints_wait(tmp_path: Path) -> None:
@@ -250,18 +250,18 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
         (ValueError("a defect"), ErrorCode.INTERNAL_ERROR),
     ],
 )
-async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
+async def test_a_fault_is_published_once_and_ends_nothing_but_the_packing(
     tmp_path: Path, fault: Exception, code: ErrorCode
 ) -> None:
     """The `error` event is not fatal; no attempt follows until a gc; the engine keeps serving."""
     async with a_desk(tmp_path, BusyStore(fault=fault)) as desk:
         desk.tasks.start_soon(desk.packing.run)
-        told = await desk.next_told(1)
-        assert isinstance(told, ErrorEvent)
-        assert (told.fatal, told.severity, told.code) == (False, "warning", code)
+        event = await desk.next_event(1)
+        assert isinstance(event, ErrorEvent)
+        assert (event.fatal, event.severity, event.code) == (False, "warning", code)
         desk.packing.wake()
         await anyio.wait_all_tasks_blocked()
-        assert (desk.store.attempts, len(desk.told)) == (1, 1)
+        assert (desk.store.attempts, len(desk.published)) == (1, 1)
         assert (
             cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size())) == 1
         )
@@ -272,7 +272,7 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
 
         desk.store.steps = 1
         desk.packing.wake()
-        assert isinstance(await desk.next_told(3), StoreConsolidated)
+        assert isinstance(await desk.next_event(3), StoreConsolidated)
 
 
 async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 from support.sentinels import Actor, Cast, a_sentinel
 from support.waiting import eventually, limited
-from support.watching import told
+from support.watching import events_of
 
 ORDERS: dict[str, CommandData] = {
     "start": CodonStart(codon_id=CodonId("one")),
@@ -274,7 +274,7 @@ async def being_stopped(scene: Scene) -> None:
 
 async def waiting_for_its_retry(scene: Scene) -> None:
     await scene.finish("two", exit_code=1)
-    await scene.until(lambda: bool(told(scene.folder / "execution", CodonRetrying)))
+    await scene.until(lambda: bool(events_of(scene.folder / "execution", CodonRetrying)))
 
 
 async def failed(scene: Scene) -> None:
@@ -425,8 +425,8 @@ async def journaled(scene: Scene) -> int:
 
     events = journal(scene.folder / "execution")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    folded, told = fold(events), scene.ctx.ledger.state
-    assert replace(folded, last_event_seq=0) == replace(told, last_event_seq=0)
+    folded, state = fold(events), scene.ctx.ledger.state
+    assert replace(folded, last_event_seq=0) == replace(state, last_event_seq=0)
     return len(events)
 
 

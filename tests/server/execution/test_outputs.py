@@ -9,10 +9,10 @@ import pytest
 
 from hankweave_protocol.events import CodonCompletedEvent, ErrorEvent, RigOutput
 from hankweave_protocol.transitions import CheckpointCreated
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.running_server import run_headless, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told, transitions
+from support.watching import events_of, transitions
 
 KILL = (
     "test -e ../killed || { touch ../killed;"
@@ -49,10 +49,10 @@ async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path
     execution, results = tmp_path / "execution", tmp_path / "deep" / "results"
     assert await outcome(hank, execution, "--output", str(results)) == 0
     assert tree(results) == {"out/deep/report.md": b"report", "seal.txt": b"sealed\n"}
-    assert [each.line for each in told(execution, RigOutput)] == ["said"]
+    assert [each.line for each in events_of(execution, RigOutput)] == ["said"]
     assert (execution / "rigArchive" / "one" / "out" / "deep" / "report.md").exists()
     assert state(execution).edits == {}, "what a command made is no person's edit"
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -> None:
@@ -95,17 +95,17 @@ async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
     )
     execution, options = tmp_path / "execution", ("--output", str(tmp_path / "results"))
     assert await outcome(hank, execution, *options) == 1
-    (error,) = told(execution, ErrorEvent)
+    (error,) = events_of(execution, ErrorEvent)
     assert error.fatal
     assert "exited with code 1: test -e ../may" in error.message
-    assert [each.codon_id for each in told(execution, CodonCompletedEvent)] == ["one"]
+    assert [each.codon_id for each in events_of(execution, CodonCompletedEvent)] == ["one"]
     assert state(execution).runs[0].status == "failed"
     assert await outcome(hank, execution, *options) == 1, "it is still not handed out"
     (execution / "may").touch()
     assert await outcome(hank, execution, *options) == 0
     assert tree(tmp_path / "results") == {"a": b"a"}
-    assert [each.codon_id for each in told(execution, CodonCompletedEvent)] == ["one", "two"]
-    assert violations(execution, Told()) == []
+    assert [each.codon_id for each in events_of(execution, CodonCompletedEvent)] == ["one", "two"]
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
     assert await outcome(hank, execution, *options) == 0
 
 
-async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
+async def test_an_optional_failed_command_and_an_empty_glob_are_reported(
     tmp_path: Path, execution: Path
 ) -> None:
     """Neither ends the run, and both are reported."""
@@ -133,7 +133,7 @@ async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
         codon("one", **hands_out("*.md", before=("exit 7",), allowFailure=True)),
     )
     assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
-    failed, nothing = told(execution, ErrorEvent)
+    failed, nothing = events_of(execution, ErrorEvent)
     assert "code 7" in failed.message
     assert nothing.message == "one produced no output files: *.md."
     assert {each.severity for each in (failed, nothing)} == {"warning"}
@@ -154,5 +154,5 @@ async def test_a_crash_after_success_loses_neither_copies_nor_archives(tmp_path:
     assert await outcome(hank, execution, *options) == 0
     assert tree(results) == {"a/b": b"b"}
     assert tree(execution / "rigArchive") == {"one/a/b": b"b"}
-    assert len(told(execution, CodonCompletedEvent)) == 1
-    assert violations(execution, Told()) == []
+    assert len(events_of(execution, CodonCompletedEvent)) == 1
+    assert violations(execution, Acknowledged()) == []

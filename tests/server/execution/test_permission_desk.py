@@ -61,7 +61,7 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
     assert done.is_set()
 
 
-async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
+async def test_pending_requests_are_listed_and_an_unknown_one_names_them() -> None:
     """Requests are listed in order; long after its answer a request is forgotten."""
     desk = PendingPermissions()
     first, _ = (

@@ -129,7 +129,7 @@ def test_a_long_step_is_followed_by_a_bounded_rest(clock: Virtual, quiet: Quiet)
         assert work.delay() == 0
 
 
-def test_what_waits_is_told_from_the_oldest_on(clock: Virtual, quiet: Quiet) -> None:
+def test_pending_waits_are_reported_oldest_first(clock: Virtual, quiet: Quiet) -> None:
     """With how long it has been waiting, and whether it is late."""
     with quiet.work("index", within=1.0):
         clock.seconds += 2

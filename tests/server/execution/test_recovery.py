@@ -35,7 +35,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, refused, started, told
+from support.watching import after_plan, events_of, idle, refused, started
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 
@@ -73,7 +73,7 @@ def is_transition(event: Event, kind: str, *words: str) -> bool:
 
 def adopted(execution: Path) -> list[str]:
     """Return the checkpoints that a later start recorded."""
-    moves = (codec.decode_transition(each) for each in told(execution, StateTransition))
+    moves = (codec.decode_transition(each) for each in events_of(execution, StateTransition))
     return [
         f"{each.checkpoint.kind}:{each.checkpoint.coordinate.codon_id}"
         for each in moves
@@ -95,10 +95,10 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
     await run_to_its_end(hank, execution)
     assert state(execution).runs == before.runs
     assert state(execution).execution_plan == before.execution_plan
-    (said,) = told(execution, StateRecovered)
-    assert said.source == "journal"
-    assert {error.type for error in said.errors} == {"corrupted_data"}
-    assert sorted(name.split(".corrupt-")[0] for name in said.kept) == [
+    (event,) = events_of(execution, StateRecovered)
+    assert event.source == "journal"
+    assert {error.type for error in event.errors} == {"corrupted_data"}
+    assert sorted(name.split(".corrupt-")[0] for name in event.kept) == [
         "state.json",
         "state.json.bak",
     ]
@@ -126,8 +126,8 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
         await idle(client)
         assert await server.stop() == 0
 
-    (said,) = told(execution, StateRecovered)
-    assert said.source == "repository"
+    (event,) = events_of(execution, StateRecovered)
+    assert event.source == "repository"
     assert on_thread(execution) == ["one", "two"]
     assert state(execution).initial_checkpoint == before.initial_checkpoint
     assert [run.run_id for run in state(execution).runs][-1] == before.runs[0].run_id
@@ -135,7 +135,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
     GitWitness(execution).assert_sound()
 
 
-async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
+async def test_state_that_folders_and_repository_do_not_confirm_is_reported(tmp_path: Path) -> None:
     """Orphaned folders and checkpoints missing in git are warnings; rollbacks are refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
@@ -146,9 +146,9 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
         error = await refused(client, RollbackToLastSuccess())
         assert error.code == ErrorCode.CHECKPOINT_NOT_FOUND
 
-    (said,) = told(execution, StateRecovered)
-    assert (said.source, said.errors) == ("primary", ())
-    warnings = {warning.type: warning.message for warning in said.warnings}
+    (event,) = events_of(execution, StateRecovered)
+    assert (event.source, event.errors) == ("primary", ())
+    warnings = {warning.type: warning.message for warning in event.warnings}
     assert set(warnings) == {"orphaned_folder", "missing_checkpoint"}
     assert "stranger" in warnings["orphaned_folder"]
 
@@ -156,7 +156,7 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
 # --- Unrecorded commits ---------------------------------------------------------------------------
 
 
-async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> None:
+async def test_an_unrecorded_commit_is_adopted_once(tmp_path: Path) -> None:
     """If killed between commit and journal line, the next start records the commit, once."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
@@ -174,7 +174,7 @@ async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> 
     assert fold(journal(execution)) == state(execution)
     recorded = [
         transition.checkpoint.sha
-        for transition in map(codec.decode_transition, told(execution, StateTransition))
+        for transition in map(codec.decode_transition, events_of(execution, StateTransition))
         if isinstance(transition, CheckpointCreated)
     ]
     commits = GitWitness(execution).run("log", "--all", "--format=%H").split()
@@ -235,7 +235,7 @@ async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path, executio
     gate.touch()
     await run_to_its_end(hank, execution)
     assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
-    assert len(told(execution, RollbackCompleted)) == 1
+    assert len(events_of(execution, RollbackCompleted)) == 1
 
 
 async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
 # --- Changed hanks --------------------------------------------------------------------------------
 
 
-async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
+async def test_a_changed_hank_is_reported(tmp_path: Path) -> None:
     """hank.changed has both hashes, once per change."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
@@ -273,7 +273,7 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
     for _ in range(2):
         await run_to_its_end(hank, execution)
 
-    (changed,) = told(execution, HankChanged)
+    (changed,) = events_of(execution, HankChanged)
     assert changed.previous_hash != changed.current_hash
 
 

@@ -35,11 +35,11 @@ def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
 
 def test_what_the_permissions_deny_is_a_refusal() -> None:
     """A denied call counts, whether the agent reports it as failed or not at all."""
-    for is_told in (True, False):
+    for is_reported in (True, False):
         refusals = Refusals()
         refusals.handle(ToolCalled("1", "Bash", {}))
         refusals.deny("Bash")
-        if is_told:
+        if is_reported:
             refusals.handle(ToolReturned("1", "Bash", "no", is_error=True))
 
         warning = refusals.warning(ONE)

@@ -21,7 +21,7 @@ from hankweave_server.domain.undo import leftovers
 from support.histories import a_plan, a_run, completed
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, told, transitions
+from support.watching import after_plan, events_of, transitions
 
 
 def copies(to: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
         await client.send(RollbackRedo())
         assert tree(work_tree) == {"a.txt": b"one"}
 
-    cleanups = told(execution, RollbackRigCleanup)
+    cleanups = events_of(execution, RollbackRigCleanup)
     assert [each.status for each in cleanups[:2]] == ["started", "completed"]
     assert cleanups[1].successful_cleanups == ("kit",)
 
@@ -113,7 +113,7 @@ async def test_what_is_not_the_rigs_stays(tmp_path: Path, execution: Path) -> No
         "deep/kit/huge.log": b"hidden",
         "deep/mine.bin": b"a person's",
     }
-    assert told(execution, RollbackRigCleanup)[1].status == "partial"
+    assert events_of(execution, RollbackRigCleanup)[1].status == "partial"
 
 
 async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) -> None:

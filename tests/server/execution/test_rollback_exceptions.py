@@ -132,11 +132,11 @@ async def test_the_exceptions_are_in_the_event_and_in_the_reply(tmp_path: Path) 
         with refused("rename", b"file", errno.EPERM):
             report = await room.rollback.perform(room.journey)
 
-        (told,) = await room.told(RollbackCompleted)
-        assert isinstance(told, RollbackCompleted)
-        assert (told.exceptions, told.report) == (1, report)
+        (event,) = await room.events_of(RollbackCompleted)
+        assert isinstance(event, RollbackCompleted)
+        assert (event.exceptions, event.report) == (1, report)
         assert "file" not in [each.path for each in report.updated]
-        (files,) = await room.told(CheckpointRollback)
+        (files,) = await room.events_of(CheckpointRollback)
         assert isinstance(files, CheckpointRollback)
         assert files.exceptions == 1
 
@@ -224,8 +224,8 @@ async def test_the_terminal_names_them_and_ends_with_its_own_code(
             assert "'file'" in str(line)
             assert "EPERM" in str(line)
 
-        told = msgspec.structs.replace(report, in_words="Kept 1 edit by people: a.")
-        data = msgspec.structs.replace(event.data, report=told)
+        worded = msgspec.structs.replace(report, in_words="Kept 1 edit by people: a.")
+        data = msgspec.structs.replace(event.data, report=worded)
         logged = str(log_line(msgspec.structs.replace(event, data=data), ""))
         assert "people: a. 1 path could not be restored: 'file'" in logged
 
@@ -339,12 +339,12 @@ async def a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def check_kept(room: Room) -> None:
-    (told,) = await room.told(CheckpointRollback)
-    assert isinstance(told, CheckpointRollback)
-    assert told.report is not None
-    assert told.report.in_words == "Kept 1 edit by people: a.txt."
-    assert [each.path for each in told.report.kept] == ["a.txt"]
-    assert told.report.cannot_restore == ()
+    (event,) = await room.events_of(CheckpointRollback)
+    assert isinstance(event, CheckpointRollback)
+    assert event.report is not None
+    assert event.report.in_words == "Kept 1 edit by people: a.txt."
+    assert [each.path for each in event.report.kept] == ["a.txt"]
+    assert event.report.cannot_restore == ()
 
 
 @pytest.mark.parametrize(
@@ -386,13 +386,13 @@ async def test_no_codon_starts_by_itself_on_files_that_differ(tmp_path: Path) ->
             await room.rollback.perform(replace(room.journey, auto_restart=True))
 
         assert not room.runner.is_busy
-        idle = (await room.told(ServerIdle))[-1]
+        idle = (await room.events_of(ServerIdle))[-1]
         assert isinstance(idle, ServerIdle)
         assert "'file'" in idle.message
         assert "EBUSY" in idle.message
-        (told,) = await room.told(RollbackCompleted)
-        assert isinstance(told, RollbackCompleted)
-        assert not told.auto_restart
+        (event,) = await room.events_of(RollbackCompleted)
+        assert isinstance(event, RollbackCompleted)
+        assert not event.auto_restart
 
 
 async def test_no_plan_goes_on_by_itself_after_a_rollback_of_paths_with_exceptions(
@@ -426,7 +426,7 @@ async def test_a_start_that_finishes_a_rollback_with_exceptions_waits_for_a_clie
 
         assert not room.is_intended
         assert not room.runner.begins_by_itself
-        idle = (await room.told(ServerIdle))[-1]
+        idle = (await room.events_of(ServerIdle))[-1]
         assert isinstance(idle, ServerIdle)
         assert "'file'" in idle.message
 

@@ -85,7 +85,7 @@ async def test_what_is_kept_needs_no_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "passed", "rewinds", "is_told"),
+    ("direction", "passed", "rewinds", "has_warning"),
     [
         ("back", ("one",), False, True),
         ("back", ("one",), True, False),
@@ -93,9 +93,9 @@ async def test_what_is_kept_needs_no_warning(tmp_path: Path) -> None:
         ("undo", ("one",), False, False),
     ],
 )
-async def test_conversations_that_stay_ahead_of_the_files_are_told(
-    tmp_path: Path, direction: Movement, passed: tuple[str, ...], rewinds: bool, is_told: bool
+async def test_conversations_that_stay_ahead_of_the_files_are_reported(
+    tmp_path: Path, direction: Movement, passed: tuple[str, ...], rewinds: bool, has_warning: bool
 ) -> None:
     """They do unless the rollback rewinds them, or goes back through no codon that had one."""
     found = await warned(tmp_path, direction=direction, passed=passed, rewinds=rewinds)
-    assert [each.kind for each in found] == ["conversation"] * is_told
+    assert [each.kind for each in found] == ["conversation"] * has_warning

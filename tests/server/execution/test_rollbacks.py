@@ -53,7 +53,7 @@ from support.git_facts import GitWitness
 from support.running_server import appears, journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, idle, refused, started, told
+from support.watching import after_plan, events_of, idle, refused, started
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -86,7 +86,7 @@ def on_thread(execution: Path) -> list[str]:
 # --- Events ---------------------------------------------------------------------------------------
 
 
-async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) -> None:
+async def test_events_of_a_rollback_are_in_hankweaves_order(tmp_path: Path) -> None:
     """The order is started, then progress, checkpoint and rig clean-up per passed codon, then
     progress, checkpoint, the runs' change, completed, snapshot and idle; progress counts from 1 to
     codons + 1."""
@@ -130,8 +130,10 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
         "state.snapshot",
         "server.idle",
     ]
-    (begun,) = told(execution, RollbackStarted)
-    steps = [(step.current_step, step.total_steps) for step in told(execution, RollbackProgress)]
+    (begun,) = events_of(execution, RollbackStarted)
+    steps = [
+        (step.current_step, step.total_steps) for step in events_of(execution, RollbackProgress)
+    ]
     assert begun.codons_to_process == ("three", "two")
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
@@ -160,7 +162,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
     assert conditions.source.checkpoint_sha == report.target.checkpoint_sha
     moves = [
         event.transition_type
-        for event in told(execution, StateTransition)
+        for event in events_of(execution, StateTransition)
         if event.transition_type.startswith("Run")
     ]
     assert moves == ["RunStarted", "RunCompleted", "RunStarted"]
@@ -215,7 +217,9 @@ async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) 
 # --- Files ----------------------------------------------------------------------------------------
 
 
-async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path, execution: Path) -> None:
+async def test_files_outside_the_patterns_survive_a_rollback(
+    tmp_path: Path, execution: Path
+) -> None:
     """Untracked and ignored files keep every byte; edits of tracked ones are in `safety`."""
     hank = write_hank(
         tmp_path / "hank",
@@ -332,8 +336,8 @@ async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path
 
 async def failure_in_status(execution: Path) -> str:
     """Return what `hankweave status` says of a failed step; empty if it says nothing."""
-    told = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
-    return next((line.strip() for line in told.stdout.splitlines() if "✗" in line), "")
+    status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
+    return next((line.strip() for line in status.stdout.splitlines() if "✗" in line), "")
 
 
 async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path, execution: Path) -> None:
@@ -374,7 +378,7 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
         assert await server.stop() == 0
 
     assert (execution / "agentRoot" / "rigged.txt").read_text() == "r\na\n"
-    assert len(told(execution, RigSetupCompleted)) == 1
+    assert len(events_of(execution, RigSetupCompleted)) == 1
     newest = state(execution).runs[0]
     assert [each.codon_id for each in newest.codons] == ["three"]
     first, again = (run.codons[-1] for run in reversed(state(execution).runs))
@@ -403,7 +407,11 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path, execution
             both.start_soon(roll_back, other)
 
     assert codes == [ErrorCode.ROLLBACK_IN_PROGRESS]
-    assert len(told(execution, RollbackStarted)) == len(told(execution, RollbackCompleted)) == 1
+    assert (
+        len(events_of(execution, RollbackStarted))
+        == len(events_of(execution, RollbackCompleted))
+        == 1
+    )
 
 
 async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -453,7 +461,7 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
         sender.cancel_scope.cancel()
 
     final = state(execution)
-    assert len(told(execution, RollbackCompleted)) == 1
+    assert len(events_of(execution, RollbackCompleted)) == 1
     assert not (execution / ".hankweave" / "rollback.intent").exists()
     assert final.current_run_id is None
     assert [run.status for run in final.runs] == ["completed", "completed"]
@@ -505,7 +513,9 @@ async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
 
     assert on_thread(execution) == UNROLLED
     assert _planned(execution) == UNROLLED
-    final = [done.iteration for done in told(execution, LoopIterationCompleted) if done.is_final]
+    final = [
+        done.iteration for done in events_of(execution, LoopIterationCompleted) if done.is_final
+    ]
     assert final == [2, 2, 2]
     assert fold(journal(execution)) == state(execution)
 
@@ -521,7 +531,7 @@ async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> N
 
     assert _planned(execution) == ["check#0", "mend#0", "check#1", "mend#1"]
     assert on_thread(execution) == ["check#0", "mend#0", "check#1"]
-    done = [event.codon_id for event in told(execution, CodonCompletedEvent)]
+    done = [event.codon_id for event in events_of(execution, CodonCompletedEvent)]
     assert done == ["check#0", "mend#0", "mend#0", "check#1"]
 
 
@@ -539,7 +549,7 @@ def calls(tool: str, number: int, **given: Any) -> dict[str, Any]:
     return {"raw": json.dumps({"type": "assistant", "message": message})}
 
 
-async def test_what_was_done_outside_since_the_target_is_told(tmp_path: Path) -> None:
+async def test_external_effects_since_the_target_are_reported(tmp_path: Path) -> None:
     """Preview and report name writes, requests and pushes of tools, rigs and checks, and say once
     that commands may have done more."""
     hank = write_hank(

@@ -35,7 +35,7 @@ def log_of(execution: Path) -> list[str]:
     return [line.partition("Z ")[2] for line in lines]
 
 
-async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_path: Path) -> None:
+async def test_the_log_records_codons_files_and_checkpoints(tmp_path: Path) -> None:
     """At info: codons, changed files, checkpoints, a rollback and the end, as in seed 001."""
     hank = write_hank(
         tmp_path / "hank",
@@ -49,8 +49,8 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
         await client.send(RollbackToCodon(codon_id=CodonId("observe"), checkpoint_type="completed"))
         assert await server.stop() == 0
 
-    said = log_of(execution)
-    debug = [line for line in said if line.startswith("[DEBUG]")]
+    messages = log_of(execution)
+    debug = [line for line in messages if line.startswith("[DEBUG]")]
     assert [line for line in debug if not line.startswith("[DEBUG] File change detected: ")] == []
     expected = [
         "[INFO] Starting HankweaveRuntime on port ",
@@ -66,9 +66,9 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
         "[INFO] Rolled back to ",
         "[INFO] Stopping: SIGTERM",
     ]
-    rest = iter(said)
+    rest = iter(messages)
     missing = [wanted for wanted in expected if not any(x.startswith(wanted) for x in rest)]
-    assert missing == [], said
+    assert missing == [], messages
 
 
 @pytest.mark.parametrize(("level", "has_debug", "has_info"), [("debug", 1, 1), ("error", 0, 0)])
@@ -82,12 +82,14 @@ def test_the_level_is_an_option_and_a_variable(
     variable = {"HANKWEAVE_RUNTIME_LOG_LEVEL": level}
     hankweave(*words, "--execution", str(tmp_path / "by-variable"), code=0, **variable)
     for name in ("by-option", "by-variable"):
-        said = log_of(tmp_path / name)
-        assert any(line.startswith("[DEBUG] Codon one calls ") for line in said) is bool(has_debug)
-        assert any(line.startswith("[INFO] Beginning codon: one") for line in said) is bool(
+        messages = log_of(tmp_path / name)
+        assert any(line.startswith("[DEBUG] Codon one calls ") for line in messages) is bool(
+            has_debug
+        )
+        assert any(line.startswith("[INFO] Beginning codon: one") for line in messages) is bool(
             has_info
         )
-        assert "my secret" not in "".join(said)
+        assert "my secret" not in "".join(messages)
 
 
 def test_as_json_each_line_is_an_object(tmp_path: Path, execution: Path) -> None:
@@ -148,11 +150,11 @@ def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> 
 
         events.handle(published(Info(message="done")))
 
-    said = [line.partition("] ")[2] for line in log.read_text().splitlines()]
-    assert len(said) == lines
-    assert said[-1] == "done"
-    assert said[0] == "File change detected: agentRoot/0.txt"
-    assert (f"File changes detected: {500 - BURST} more" in said) is (level == "info")
+    messages = [line.partition("] ")[2] for line in log.read_text().splitlines()]
+    assert len(messages) == lines
+    assert messages[-1] == "done"
+    assert messages[0] == "File change detected: agentRoot/0.txt"
+    assert (f"File changes detected: {500 - BURST} more" in messages) is (level == "info")
 
 
 def test_nothing_that_is_quoted_makes_a_line_of_its_own(tmp_path: Path) -> None:

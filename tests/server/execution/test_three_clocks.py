@@ -27,7 +27,7 @@ def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> ClockR
     )
 
 
-def test_nothing_is_told_while_all_clocks_go_alike() -> None:
+def test_nothing_is_reported_while_all_clocks_agree() -> None:
     """Delays, late timers and a slewed clock are not reported."""
     for now in (after(NAP), after(NAP + PAUSE_TOLERANCE), after(NAP, set_by=-JUMP_TOLERANCE)):
         assert jump_between(BEFORE, now) is None

@@ -159,7 +159,7 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     monkeypatch.setattr(writer, "SAVE_SECONDS", 3600.0)
     monkeypatch.setattr(writer, "SETTLE_SECONDS", 3600.0)
 
-    def is_told(moment: Path) -> bool:
+    def is_complete(moment: Path) -> bool:
         return RollbackCompleted in [type(event.data) for event in journal(moment / "execution")]
 
     def copy_before(place: object, name: str) -> None:
@@ -195,19 +195,19 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     ]
     assert names[-2:] == ["append", "forget"]
     assert (len(journal(moments[restore] / "execution")) == before) == (not early)
-    assert is_told(moments[-1])
+    assert is_complete(moments[-1])
     for moment in moments:
         shutil.copytree(tmp_path / "hank", moment / "hank")
-        was_told = is_told(moment)
+        was_complete = is_complete(moment)
         async with served(moment) as room:
             assert room.is_intended
             recovered = await room.recovery.recover()
-            assert recovered.finished_rollback == (not was_told)
+            assert recovered.finished_rollback == (not was_complete)
             assert room.file.read_text() == "first"
             assert not room.is_intended
             assert len(room.ctx.state.undo) == 1
-            assert len(await room.told(RollbackCompleted)) == 1
-            assert len(await room.told(FileUpdated)) == 1
+            assert len(await room.events_of(RollbackCompleted)) == 1
+            assert len(await room.events_of(FileUpdated)) == 1
 
 
 @pytest.mark.parametrize("paths", [None, frozenset({b"a.txt"})], ids=["all", "paths"])
@@ -226,12 +226,12 @@ async def test_an_intent_that_comes_back_much_later_is_never_carried_out_again(
         await ledger.record(TravelsForgotten(operation_ids=(travel.operation_id,)))
         await ledger.record(*(Info(message="work") for _ in range(1500)))
         room.file.write_text("what followed")
-        told = ledger.last_seq
+        after = ledger.last_seq
         assert room.is_intended
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
         assert room.file.read_text() == "what followed"
-        assert ledger.last_seq == told
+        assert ledger.last_seq == after
 
 
 async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_again(
@@ -389,7 +389,7 @@ async def test_a_rollback_does_not_wait_for_the_removal_of_its_intent(
         monkeypatch.setattr(room.engine.intent, "forget", slow)
         await room.rollback.perform(room.journey)
         assert room.is_intended
-        assert len(await room.told(RollbackCompleted)) == 1
+        assert len(await room.events_of(RollbackCompleted)) == 1
         goes_on.set()
         await eventually(lambda: not room.is_intended)
         services.cancel_scope.cancel()

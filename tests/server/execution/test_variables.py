@@ -12,10 +12,10 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
 from support.running_server import run_headless, served, state
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, idle, listed, told
+from support.watching import after_plan, events_of, idle, listed
 
 
-def says(text: str) -> dict[str, Any]:
+def message(text: str) -> dict[str, Any]:
     return {"say": text}
 
 
@@ -23,7 +23,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path, execu
     """Variables and earlier answers are filled in; unknown names stay literal."""
     hank = write_hank(
         tmp_path / "hank",
-        codon("one", says("forty-two"), outputVar="answer"),
+        codon("one", message("forty-two"), outputVar="answer"),
         codon("two", writes("a.txt", "{{greeting}} {{ answer }} {{unknown}} {{greeting}}")),
         variables={"greeting": "hello"},
     )
@@ -34,7 +34,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path, execu
     one, _ = state(execution).runs[0].codons
     assert isinstance(one, CompletedCodon)
     assert one.captured == Captured(name="answer", value="forty-two")
-    assert told(execution, CodonCompletedEvent)[0].captured == one.captured
+    assert events_of(execution, CodonCompletedEvent)[0].captured == one.captured
 
 
 async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     condition = "review == 'bad' or defined(nothing)"
     hank = write_hank(
         tmp_path / "hank",
-        codon("review", says("good"), outputVar="review"),
+        codon("review", message("good"), outputVar="review"),
         codon("repair", writes("a.txt", "a"), condition=condition, rigSetup=rig),
         codon("publish", writes("b.txt", "b"), condition="{{review}} == 'good'"),
     )
@@ -69,7 +69,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     assert isinstance(publish, CompletedCodon)
     names = {path.name for path in (execution / "agentRoot").iterdir()}
     assert names == {"b.txt"}
-    ended = told(execution, CodonCompletedEvent)[1]
+    ended = events_of(execution, CodonCompletedEvent)[1]
     assert (ended.skipped, ended.condition) == (True, condition)
 
 
@@ -78,7 +78,7 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path, execution: Path) ->
     hank = write_hank(
         tmp_path / "hank",
         codon("zero", writes("0.txt", "0")),
-        codon("one", says("yes"), outputVar="answer"),
+        codon("one", message("yes"), outputVar="answer"),
         codon("two", writes("two.txt", "{{answer}}"), condition="defined(answer)"),
     )
     async with after_plan(hank, execution, since_seq=0) as (_, client):
@@ -99,7 +99,7 @@ async def test_an_answer_survives_the_server(tmp_path: Path, execution: Path) ->
     """A restarted server knows the answers of the codons before its start."""
     hank = write_hank(
         tmp_path / "hank",
-        codon("one", says("kept"), outputVar="answer"),
+        codon("one", message("kept"), outputVar="answer"),
         codon("two", {"fail": {"message": "no"}}),
     )
     assert await run_headless(hank, execution) == 1

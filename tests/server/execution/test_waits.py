@@ -26,12 +26,12 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon, FailedCodon, RunningCodon, SkippedCodon
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.moved_clocks import moved_clocks
 from support.running_server import journal, run_headless, running_server, served, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import idle, told
+from support.watching import events_of, idle
 
 HOURS = {"resetsIn": 3 * 3600}
 SOON = {"resetsIn": 1}
@@ -58,8 +58,8 @@ async def test_the_same_conversation_continues_when_the_limit_ends(tmp_path: Pat
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 0
 
-    (begun,) = told(execution, CodonWaiting)
-    (resumed,) = told(execution, CodonResumed)
+    (begun,) = events_of(execution, CodonWaiting)
+    (resumed,) = events_of(execution, CodonResumed)
     assert (begun.codon_id, begun.reason, begun.source, begun.number) == (ONE, "usage", "event", 1)
     (run,) = state(execution).runs
     one, two = run.codons
@@ -69,11 +69,13 @@ async def test_the_same_conversation_continues_when_the_limit_ends(tmp_path: Pat
     assert (resumed.by, resumed.session_id) == ("time", one.claude_session_id)
     at = next(event.timestamp for event in journal(execution) if event.data == resumed)
     assert from_text(at) >= from_text(begun.until)
-    assert len(told(execution, CodonStartedEvent)) == 2  # One of each codon, not of each process.
+    assert (
+        len(events_of(execution, CodonStartedEvent)) == 2
+    )  # One of each codon, not of each process.
     log = (execution / ".hankweave" / one.claude_log_path).read_text()
     assert "1 prompts and 3 steps" in log
     assert log.count('"type": "tool_use"') == 2
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
@@ -113,11 +115,11 @@ async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     assert (run.status, one.final_cost) == ("completed", 0.5)
     assert edited.read_text() == "a person's"
     assert (execution / "agentRoot" / "b.txt").read_text() == "b"
-    (begun,) = told(execution, CodonWaiting)
-    (resumed,) = told(execution, CodonResumed)
+    (begun,) = events_of(execution, CodonWaiting)
+    (resumed,) = events_of(execution, CodonResumed)
     assert begun.until == until
     assert resumed.by == "time"
-    assert violations(execution, Told()) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 async def test_clients_see_and_end_a_wait(tmp_path: Path, execution: Path) -> None:
@@ -133,7 +135,7 @@ async def test_clients_see_and_end_a_wait(tmp_path: Path, execution: Path) -> No
         await idle(client)
         assert (await client.send(GetServerStatus())).waiting is None
 
-    assert [each.by for each in told(execution, CodonResumed)] == ["command"]
+    assert [each.by for each in events_of(execution, CodonResumed)] == ["command"]
     assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)
 
 
@@ -160,8 +162,8 @@ async def test_a_command_cancels_a_wait(tmp_path: Path, command: Any, left: type
 
     found = [each for run in state(execution).runs for each in run.codons if each.codon_id == "two"]
     assert [type(each) for each in found] == [left]
-    assert told(execution, CodonResumed) == []
-    assert violations(execution, Told()) == []
+    assert events_of(execution, CodonResumed) == []
+    assert violations(execution, Acknowledged()) == []
 
 
 @pytest.mark.full
@@ -170,7 +172,7 @@ async def test_a_second_limit_is_another_wait(tmp_path: Path, execution: Path) -
     steps = (limit(**SOON), limit(**SOON), writes("a.txt", "a"), limit(**SOON))
     assert await run_headless(write_hank(tmp_path / "hank", codon("one", *steps)), execution) == 0
 
-    assert [each.number for each in told(execution, CodonWaiting)] == [1, 2, 1]
+    assert [each.number for each in events_of(execution, CodonWaiting)] == [1, 2, 1]
     assert [each.attempt for each in state(execution).runs[0].codons] == [1]
 
 
@@ -191,7 +193,7 @@ async def test_a_limit_beyond_max_wait_is_a_failure(
     assert failed.failure_reason.message is not None
     assert failed.failure_reason.message.startswith("You've hit your usage limit.")
     assert sentence in failed.failure_reason.message
-    assert told(execution, CodonWaiting) == told(execution, CodonRetrying) == []
+    assert events_of(execution, CodonWaiting) == events_of(execution, CodonRetrying) == []
 
 
 @pytest.mark.full
@@ -228,11 +230,13 @@ async def test_another_model_takes_over_while_the_limit_lasts(tmp_path: Path) ->
 
     models = (execution / "agentRoot" / "models.txt").read_text().split()
     assert models == ["scripted", "second", "third", "scripted"]
-    assert [each.codon_id for each in told(execution, CodonWaiting)] == ["two"]
+    assert [each.codon_id for each in events_of(execution, CodonWaiting)] == ["two"]
     one = state(execution).runs[0].codons[0]
     assert isinstance(one, CompletedCodon)
     assert "1 prompts and 5 steps" in (execution / ".hankweave" / one.claude_log_path).read_text()
-    switches = [each.message for each in told(execution, Info) if "has reached" in each.message]
+    switches = [
+        each.message for each in events_of(execution, Info) if "has reached" in each.message
+    ]
     assert switches == [
         "Codon one uses second: scripted has reached a limit.",
         "Codon one uses third: second has reached a limit.",
@@ -253,6 +257,6 @@ async def test_a_wait_is_not_longer_if_the_clock_is_set_back(tmp_path: Path) -> 
 
         assert await server.ended() == 0
 
-    (resumed,) = told(execution, CodonResumed)
+    (resumed,) = events_of(execution, CodonResumed)
     assert resumed.by == "time"
     assert [type(each) for each in state(execution).runs[0].codons] == [CompletedCodon] * 2

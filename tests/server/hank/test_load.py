@@ -175,7 +175,7 @@ def test_a_byte_order_mark_is_no_problem(author: Author) -> None:
 # --- Invalid JSON -------------------------------------------------------------------------------
 
 
-def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
+def test_a_syntax_error_is_reported_with_line_and_column(author: Author) -> None:
     """Truncated JSON is reported with the position where it ends."""
     [problem] = author.problems_of_text('{\n  "hank": [\n    {"id": }\n  ]\n}')
     assert (problem.line, problem.column) == (3, 12)
@@ -199,7 +199,7 @@ def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
         b'{"hank": [3, null, "x", []]}',
     ],
 )
-def test_whatever_a_file_holds_it_is_told_as_a_problem(author: Author, text: bytes) -> None:
+def test_any_wrong_content_of_a_file_is_reported_as_a_problem(author: Author, text: bytes) -> None:
     """Loading a file raises only HankInvalid, whatever the file contains."""
     assert author.problems_of_text(text)
 
@@ -230,7 +230,7 @@ def test_half_a_surrogate_pair_is_a_problem(author: Author) -> None:
 # --- Shapes -------------------------------------------------------------------------------------
 
 
-def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> None:
+def test_an_unknown_key_is_reported_with_the_nearest_known_one(author: Author) -> None:
     """A misspelt key is reported with the nearest known key."""
     [problem] = author.problems(a_codon(onFailrue="retry"))
     assert problem.path == "$.hank[0].onFailrue"
@@ -273,7 +273,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
         ({"type": "codno"}, "type", "Expected one of codon, loop; found 'codno'."),
     ],
 )
-def test_a_wrong_shape_is_told_with_its_path(
+def test_a_wrong_shape_is_reported_with_its_path(
     author: Author, fields: Raw, path: str, message: str
 ) -> None:
     """Types, ranges, choices and names are checked as the protocol's classes define them."""
@@ -287,7 +287,7 @@ def test_a_wrong_shape_is_told_with_its_path(
 
 
 @pytest.mark.parametrize("field", ["id", "name", "model", "continuationMode"])
-def test_a_missing_field_is_told_at_its_codon(author: Author, field: str) -> None:
+def test_a_missing_field_is_reported_at_its_codon(author: Author, field: str) -> None:
     """A missing required field is reported at the line of its object."""
     codon = a_codon()
     del codon[field]
@@ -390,7 +390,7 @@ def test_a_rig_target_is_a_place_within_the_work_tree(author: Author, target: st
         (b"x" * (8 * 1024 * 1024 + 1), "is larger than 8 MiB"),
     ],
 )
-def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
+def test_a_prompt_that_cannot_be_used_is_reported_at_its_reference(
     author: Author, content: bytes, message: str
 ) -> None:
     """Faults inside a prompt file are found before anything runs."""
@@ -495,7 +495,7 @@ def test_what_is_archived_lies_in_the_work_tree(author: Author, field: str) -> N
         ({"profile": "none", "connect": [80]}, ".connect", "no effect", "Remove"),
     ],
 )
-def test_a_confinement_that_cannot_be_meant_is_told_at_its_place(
+def test_a_confinement_that_makes_no_sense_is_reported_at_its_place(
     author: Author, confinement: Any, path: str, message: str, suggestion: str | None
 ) -> None:
     """Wrong profiles, fields, paths and ports are errors, for a codon as for the whole hank."""
@@ -533,7 +533,7 @@ def test_shares_of_a_budget_fit_it(author: Author) -> None:
 # --- All problems at once -----------------------------------------------------------------------
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file(author: Author) -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(author: Author) -> None:
     """Faults of JSON keys, shapes, references and rules are reported together."""
     problems = author.problems(
         a_codon("a", modle="x", promptFile="none.md"),
@@ -566,7 +566,9 @@ def one_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-def test_any_value_in_any_place_is_loaded_or_told(one_directory: Path, data: st.DataObject) -> None:
+def test_any_value_in_any_place_is_loaded_or_reported(
+    one_directory: Path, data: st.DataObject
+) -> None:
     """Any value anywhere in a hank gives a hank or problems, never another exception."""
     raw = deepcopy(
         {

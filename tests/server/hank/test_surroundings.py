@@ -69,7 +69,7 @@ def test_a_tool_is_a_program_on_the_path(tmp_path: Path) -> None:
     assert [each.is_met for each in found] == [True, False, False]
 
 
-def test_all_that_is_missing_is_told_before_the_run(
+def test_all_missing_requirements_are_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first start names every missing requirement, not only the first."""
@@ -106,7 +106,7 @@ def test_without_overrides_a_codon_keeps_its_own(tmp_path: Path) -> None:
 # --- Advice ---------------------------------------------------------------------------------------
 
 
-def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
+def test_probable_mistakes_are_reported(tmp_path: Path) -> None:
     """An unused text, an unknown variable, `lastCopied` without a copy, and empty tracked files."""
     (tmp_path / "p.md").write_text("Read <%DATA_ROOT%> and <%DATA_DIR%>.")
     command = {"type": "command", "command": {"run": "ls", "workingDirectory": "lastCopied"}}
@@ -120,7 +120,7 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "permissions", "is_told"),
+    ("agent", "permissions", "has_advice"),
     [
         ({"type": "acp", "command": ["goose", "acp"]}, {}, True),
         ({"type": "acp", "command": ["gemini"], "mode": "yolo"}, {"otherwise": "deny"}, True),
@@ -129,18 +129,18 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
         (None, {}, False),
     ],
 )
-def test_permissions_of_an_agent_that_may_not_ask_are_told(
-    tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], is_told: bool
+def test_permissions_of_an_agent_that_may_not_ask_are_reported(
+    tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], has_advice: bool
 ) -> None:
     """Permissions of the hank or the codon are reported, because the codon would fail."""
     for path in (
         written(tmp_path, a_codon(agent=agent, permissions=permissions)),
         written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
     ):
-        told = [
+        expected = [
             "a: Its agent is not known to ask for permission, so the codon would fail with these."
         ]
-        assert list(advice(load(path))) == (told if is_told else [])
+        assert list(advice(load(path))) == (expected if has_advice else [])
 
 
 # --- Many codons ----------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ def test_a_sentinel_in_a_file_drops_keys_as_well(tmp_path: Path) -> None:
     )
 
 
-def test_validate_and_the_log_tell_of_dropped_keys(tmp_path: Path) -> None:
+def test_validate_and_the_log_report_dropped_keys(tmp_path: Path) -> None:
     """Both print `advice`, which starts with the dropped keys and their lines."""
     first = next(advice(loaded(tmp_path, with_key("meta", "licence"))))
     assert first.startswith("Line 5: $.meta.licence: The unknown field 'licence' is ignored.")

@@ -78,13 +78,13 @@ def test_a_reader_sees_whole_lines_while_lines_are_added() -> None:
     wrong: list[object] = []
     is_over = threading.Event()
 
-    def look() -> None:
+    def find_repeatedly() -> None:
         while not is_over.is_set():
             stretch = marks.find(1_000, None)
             if stretch.end != 10 * (1_000 + stretch.count):
                 wrong.append(stretch)
 
-    reader = threading.Thread(target=look)
+    reader = threading.Thread(target=find_repeatedly)
     reader.start()
     for _ in range(2_000):
         marks.extend(repeat(10, 50))

@@ -84,8 +84,8 @@ histories = st.lists(st.integers(-3, 10_000), min_size=1, max_size=60)
 
 @given(histories, st.lists(st.integers(0, 60), max_size=40), st.integers(1, 5), st.integers(1, 9))
 @settings(max_examples=60)
-def test_a_moment_is_the_fold_whatever_was_looked_at_before(
-    choices: list[int], looks: list[int], transitions_apart: int, lines_apart: int
+def test_a_moment_is_the_fold_whatever_was_read_before(
+    choices: list[int], reads: list[int], transitions_apart: int, lines_apart: int
 ) -> None:
     """In any order of queries and with any landmarks, each state is the fold of its prefix."""
     lines = a_history(choices)
@@ -94,9 +94,9 @@ def test_a_moment_is_the_fold_whatever_was_looked_at_before(
         patch.setattr(module, "TRANSITIONS_APART", transitions_apart)
         patch.setattr(module, "LINES_APART", lines_apart)
         patch.setattr(module, "MOMENTS_KEPT", 3)
-        looking = Moments(MemoryJournal(lines))
-        for seq in [min(each, len(lines)) for each in looks] + list(range(len(lines) + 1)):
-            moment = looking.at(seq)
+        moments = Moments(MemoryJournal(lines))
+        for seq in [min(each, len(lines)) for each in reads] + list(range(len(lines) + 1)):
+            moment = moments.at(seq)
             assert moment.state == fold(events[:seq])
             assert moment.run_began == _began(events[:seq])
 
@@ -141,7 +141,7 @@ def test_a_moment_names_the_checkpoint_of_its_files() -> None:
         operation_id="o", checkpoint=sha(1), source=None, target=_at(1), paths=("a",), report=report
     )
     printed = Info(message='"type":"rollback.completed"')
-    told: list[tuple[EventData, Sha | None]] = [
+    entries: list[tuple[EventData, Sha | None]] = [
         (Info(message="nothing"), None),
         (_made(1), sha(1)),
         (_made(2), sha(2)),
@@ -151,9 +151,9 @@ def test_a_moment_names_the_checkpoint_of_its_files() -> None:
         (some, sha(3)),
         (msgspec.structs.replace(some, paths=None), sha(1)),
     ]
-    lines = [codec.encode(_event(seq, data)) for seq, (data, _) in enumerate(told, start=1)]
-    looking = Moments(MemoryJournal(lines))
-    assert [looking.at(seq).files for seq in range(1, 9)] == [files for _, files in told]
+    lines = [codec.encode(_event(seq, data)) for seq, (data, _) in enumerate(entries, start=1)]
+    moments = Moments(MemoryJournal(lines))
+    assert [moments.at(seq).files for seq in range(1, 9)] == [files for _, files in entries]
 
 
 def _made(number: int) -> StateTransition:
@@ -165,29 +165,29 @@ def _at(number: int) -> Coordinate:
     return a_checkpoint("manual", RUN, None, number).coordinate
 
 
-def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
+def test_after_the_first_read_only_the_neighbourhood_is_read() -> None:
     """A second query of a long journal reads no further back than to the nearest landmark."""
     choices = list(itertools.islice(itertools.cycle([2, -1, -1, 4, -1]), 20_000))
     journal = MemoryJournal(a_history([choice if choice < 0 else 1 for choice in choices]))
-    looking = Moments(journal)
-    looking.at(journal.last_seq)
+    moments = Moments(journal)
+    moments.at(journal.last_seq)
     journal.read_lines = 0
-    looking.at(10_001)
+    moments.at(10_001)
     assert journal.read_lines <= module.LINES_APART
     journal.read_lines = 0
-    looking.at(10_001)
-    looking.at(journal.last_seq)
+    moments.at(10_001)
+    moments.at(journal.last_seq)
     assert journal.read_lines == 0
 
 
-def test_the_journal_may_grow_between_looks() -> None:
+def test_the_journal_may_grow_between_reads() -> None:
     """Lines that are appended later are folded onto the known state."""
     lines = a_history([2] + [-1] * 500)
     journal = MemoryJournal(lines[:1])
-    looking = Moments(journal)
-    assert looking.at(1).state.last_event_seq == 1
+    moments = Moments(journal)
+    assert moments.at(1).state.last_event_seq == 1
     journal.lines = lines
-    assert looking.at(501).state == fold(map(codec.decode_event, lines))
+    assert moments.at(501).state == fold(map(codec.decode_event, lines))
 
 
 def test_the_state_at_the_end_is_found_from_the_saved_one() -> None:

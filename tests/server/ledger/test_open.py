@@ -86,7 +86,7 @@ def names(layout: Layout) -> list[str]:
     return sorted(os.listdir(layout.state_directory))
 
 
-def told(ledger: Ledger) -> StateRecovered:
+def recovery_of(ledger: Ledger) -> StateRecovered:
     assert ledger.recovery is not None
     return ledger.recovery
 
@@ -100,7 +100,7 @@ def fold_of(layout: Layout) -> State:
     return fold(map(codec.decode_event, layout.journal.read_bytes().splitlines()))
 
 
-async def test_a_new_directory_begins_empty_and_says_nothing(layout: Layout):
+async def test_a_new_directory_begins_empty_and_reports_nothing(layout: Layout):
     """An empty directory has nothing to recover and nothing to report."""
     ledger = await opened(layout)
     assert (ledger.state, ledger.recovery, ledger.repair) == (EMPTY_STATE, None, None)
@@ -143,9 +143,9 @@ async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: La
     layout.state.write_bytes(b"\0" * 2048)
     ledger = await opened(layout)
     assert ledger.state == state
-    assert told(ledger).source == "backup"
-    assert [error.type for error in told(ledger).errors] == ["corrupted_data"]
-    assert [name for name in names(layout) if "corrupt" in name] == list(told(ledger).kept)
+    assert recovery_of(ledger).source == "backup"
+    assert [error.type for error in recovery_of(ledger).errors] == ["corrupted_data"]
+    assert [name for name in names(layout) if "corrupt" in name] == list(recovery_of(ledger).kept)
     assert (await opened(layout)).recovery is None
 
 
@@ -156,8 +156,8 @@ async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
     layout.state_backup.write_bytes(b"")
     ledger = await opened(layout)
     assert ledger.state == state
-    assert told(ledger).source == "journal"
-    assert len(told(ledger).kept) == 2
+    assert recovery_of(ledger).source == "journal"
+    assert len(recovery_of(ledger).kept) == 2
 
 
 async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
@@ -167,7 +167,7 @@ async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
     layout.state_backup.unlink()
     ledger = await opened(layout)
     assert ledger.state == state
-    assert told(ledger).source == "journal"
+    assert recovery_of(ledger).source == "journal"
 
 
 async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
@@ -177,9 +177,9 @@ async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
     expected = fold_of(layout)
     ledger = await opened(layout)
     assert ledger.state == expected
-    assert told(ledger).source == "backup"
-    assert "ends at 12" in told(ledger).errors[0].message
-    assert told(ledger).kept
+    assert recovery_of(ledger).source == "backup"
+    assert "ends at 12" in recovery_of(ledger).errors[0].message
+    assert recovery_of(ledger).kept
 
 
 async def test_a_state_and_backup_ahead_of_the_journal_are_folded_again(layout: Layout):
@@ -190,8 +190,8 @@ async def test_a_state_and_backup_ahead_of_the_journal_are_folded_again(layout: 
     assert expected.last_event_seq == 2
     ledger = await opened(layout)
     assert ledger.state == expected
-    assert told(ledger).source == "journal"
-    assert len(told(ledger).kept) == 2
+    assert recovery_of(ledger).source == "journal"
+    assert len(recovery_of(ledger).kept) == 2
     assert (await opened(layout)).recovery is None
 
 
@@ -202,7 +202,7 @@ async def test_a_state_that_contradicts_the_journal_is_folded_again(layout: Layo
     layout.state.write_bytes(codec.encode(other))
     ledger = await opened(layout)
     assert ledger.state == state
-    assert told(ledger).source == "journal"
+    assert recovery_of(ledger).source == "journal"
 
 
 async def test_a_new_journal_begins_with_the_state_of_a_lost_one(layout: Layout):
@@ -210,8 +210,8 @@ async def test_a_new_journal_begins_with_the_state_of_a_lost_one(layout: Layout)
     state = await with_history(layout)
     layout.journal.unlink()
     ledger = await opened(layout)
-    assert told(ledger).source == "primary"
-    assert "journal is missing" in told(ledger).errors[0].message
+    assert recovery_of(ledger).source == "primary"
+    assert "journal is missing" in recovery_of(ledger).errors[0].message
     assert ledger.state.runs == state.runs
     assert ledger.state.execution_plan == state.execution_plan
     assert fold_of(layout) == ledger.state
@@ -224,7 +224,7 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
         EMPTY_STATE, runs=(a_run(codons=(running(),)),), initial_checkpoint=sha(1)
     )
     ledger = await opened(layout, lambda: past)
-    assert told(ledger).source == "repository"
+    assert recovery_of(ledger).source == "repository"
     assert ledger.state.runs == past.runs
     assert ledger.state.current_run_id == RUN
     assert fold_of(layout) == ledger.state
@@ -240,7 +240,7 @@ async def test_the_repository_is_not_read_if_there_is_a_journal(layout: Layout):
         raise AssertionError("the journal is there")
 
     ledger = await opened(layout, rebuild)
-    assert told(ledger).source == "journal"
+    assert recovery_of(ledger).source == "journal"
     assert ledger.state.runs == state.runs
 
 
@@ -250,9 +250,9 @@ async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
     layout.state.write_bytes(b"garbage")
     ledger = await opened(layout, lambda: EMPTY_STATE)
     assert ledger.state == EMPTY_STATE
-    assert told(ledger).source == "fresh"
-    assert told(ledger).errors
-    assert len(told(ledger).kept) == 1
+    assert recovery_of(ledger).source == "fresh"
+    assert recovery_of(ledger).errors
+    assert len(recovery_of(ledger).kept) == 1
 
 
 async def test_a_damaged_journal_stops_the_start(layout: Layout):
@@ -307,9 +307,9 @@ async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
     hankweave_wrote(layout)
     old, theirs = layout.journal.read_bytes(), layout.state.read_bytes()
     ledger = await opened(layout)
-    assert told(ledger).source == "primary"
-    assert told(ledger).errors == ()
-    assert told(ledger).kept == ("events.hankweave-1.jsonl", "state.hankweave-1.json")
+    assert recovery_of(ledger).source == "primary"
+    assert recovery_of(ledger).errors == ()
+    assert recovery_of(ledger).kept == ("events.hankweave-1.jsonl", "state.hankweave-1.json")
     assert layout.state.with_name("state.hankweave-1.json").read_bytes() == theirs
     lines = layout.journal.read_bytes().splitlines()
     assert [codec.decode_event(line).data for line in lines[:3]] == [Info(message="old")] * 3

@@ -164,10 +164,10 @@ def test_a_searched_journal_shows_whole_snapshots(tmp_path: Path):
 
 async def test_clients_receive_whole_snapshots_live_and_from_the_past(tmp_path: Path):
     """The file alone has the short form: subscribers, pages and a later reader see whole events."""
-    layout, told = Layout.of_execution(tmp_path), list[bytes]()
+    layout, frames = Layout.of_execution(tmp_path), list[bytes]()
 
     def listen(each: Published) -> None:
-        told.append(each.frame)
+        frames.append(each.frame)
 
     ended = [codon(number) for number in range(40)]
     ledger = await Ledger.open(layout, SteppingClock())
@@ -178,18 +178,18 @@ async def test_clients_receive_whole_snapshots_live_and_from_the_past(tmp_path: 
             for number in range(len(ended)):
                 await ledger.record(a_snapshot(ended[: number + 1][::-1]))
 
-        assert ledger.read(0) == told
-        assert ledger.read(20, 3) == told[20:23]
+        assert ledger.read(0) == frames
+        assert ledger.read(20, 3) == frames[20:23]
         pages: list[bytes] = []
         while page := ledger.page(len(pages)):
             pages += [each for each in page if isinstance(each, bytes)]
 
-        assert pages == told
+        assert pages == frames
         await ledger.aclose()
 
     journal = Journal.for_reading(layout.journal)
-    assert journal.read(0) == told
-    assert journal.size < sum(map(len, told)) / 5
+    assert journal.read(0) == frames
+    assert journal.size < sum(map(len, frames)) / 5
     journal.close()
 
 

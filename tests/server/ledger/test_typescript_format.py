@@ -75,10 +75,10 @@ def test_a_body_that_is_gone_stays_a_pointer(
 def test_lines_that_are_no_events_are_left_out_and_counted() -> None:
     """Torn lines are skipped, as in Hankweave's own readers, and counted; blank ones are not."""
     good = {"id": "a", "timestamp": "2025-01-04T12:00:00.000Z", "type": "info"}
-    told = [{**good, "data": {"message": str(number)}} for number in range(2)]
+    events = [{**good, "data": {"message": str(number)}} for number in range(2)]
     torn = [b'{"id":"a","ti', b"[]", b'"text"', b'{"type":"info","data":[]}', b"\xff", b""]
     importing = Importing()
-    lines = list(importing.lines(iter([stringified(told[0]), *torn, stringified(told[1])])))
+    lines = list(importing.lines(iter([stringified(events[0]), *torn, stringified(events[1])])))
     assert [codec.decode_event(line).seq for line in lines] == [1, 2]
     assert importing.skipped == 5
 
@@ -87,14 +87,14 @@ def test_a_pointer_in_what_an_agent_says_stays_as_it_is(compressed: TypescriptEx
     """Only file.updated and state.snapshot have bodies; elsewhere a pointer is ordinary text."""
     (body,) = compressed.events.glob("cas/*/*.zst")
     pointer = {"sha256": body.stem, "bytes": 9, "encoding": "utf-8", "ref": "cas"}
-    said = {
+    event = {
         "id": "x",
         "timestamp": "2025-01-04T12:00:00.000Z",
         "type": "assistant.action",
         "data": {"codonId": "one", "action": "tool_use", "content": "", "toolInput": {}},
     }
-    said["data"]["toolInput"] = {"contentRef": pointer}  # type: ignore[index]
-    journal = compressed.journal + stringified(said) + b"\n"
+    event["data"]["toolInput"] = {"contentRef": pointer}  # type: ignore[index]
+    journal = compressed.journal + stringified(event) + b"\n"
     again = TypescriptExecution(
         compressed.root, compressed.hank, compressed.data, compressed.sha, journal
     )

@@ -121,11 +121,11 @@ async def test_a_record_waits_for_room_and_is_not_lost(
     layout: Layout, disk: Disk, error: int
 ) -> None:
     """A waiting record is delivered only when durable, leaves nothing torn, and keeps the order."""
-    disk.error, heard = error, list[str]()
+    disk.error, published = error, list[str]()
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
         size = layout.journal.stat().st_size
-        with ledger.subscribe(lambda each: heard.append(each.event.data.message)):  # type: ignore[attr-defined]
+        with ledger.subscribe(lambda each: published.append(each.event.data.message)):  # type: ignore[attr-defined]
             async with anyio.create_task_group() as tasks:
                 disk.is_full = True
                 tasks.start_soon(ledger.record, info("first"))
@@ -134,7 +134,7 @@ async def test_a_record_waits_for_room_and_is_not_lost(
                 await anyio.wait_all_tasks_blocked()
                 await ledger.post(info("third"))
                 for _ in range(3):
-                    assert (heard, ledger.last_seq) == ([], 1)
+                    assert (published, ledger.last_seq) == ([], 1)
                     assert layout.journal.stat().st_size == size
                     assert messages(layout) == ["before"]
                     assert len(ledger.read(0)) == 1
@@ -146,7 +146,7 @@ async def test_a_record_waits_for_room_and_is_not_lost(
 
             await ledger.flush()
 
-        assert heard == ["first", "second", "third"]
+        assert published == ["first", "second", "third"]
         assert set(disk.pauses) == {RETRY_SECONDS}
 
     assert messages(layout) == ["before", "first", "second", "third"]

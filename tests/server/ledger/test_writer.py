@@ -115,9 +115,9 @@ async def test_a_burst_is_published_in_parts(layout: Layout):
                 await ledger.flush()
                 tasks.cancel_scope.cancel()
 
-        told = [part for part in parts if part]
-        assert max(map(len, told)) <= ledger_module.EVENTS_AT_ONCE
-        assert [seq for part in told for seq in part] == list(range(1, 3001))
+        batches = [part for part in parts if part]
+        assert max(map(len, batches)) <= ledger_module.EVENTS_AT_ONCE
+        assert [seq for part in batches for seq in part] == list(range(1, 3001))
 
         for _ in range(30):
             ledger.leave(*(info("the last") for _ in range(100)))
@@ -195,8 +195,8 @@ async def test_an_illegal_batch_changes_nothing(layout: Layout):
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         before, lines = ledger.state, journal_in(layout)
-        heard: list[Published] = []
-        with ledger.subscribe(heard.append), pytest.raises(IllegalTransition):
+        published: list[Published] = []
+        with ledger.subscribe(published.append), pytest.raises(IllegalTransition):
             await ledger.record(
                 info("first"),
                 CodonTransitioned(run_id=RUN, from_status="running", codon=preparing()),
@@ -204,7 +204,7 @@ async def test_an_illegal_batch_changes_nothing(layout: Layout):
 
         assert ledger.state is before
         await ledger.flush()
-        assert (journal_in(layout), heard) == (lines, [])
+        assert (journal_in(layout), published) == (lines, [])
         (after,) = await ledger.record(info("after"))
         assert after.event.seq == 2
 
@@ -325,12 +325,12 @@ async def test_a_published_event_survives_a_power_cut(layout: Layout, monkeypatc
     monkeypatch.setattr(journal_module.os, "fdatasync", noted)
     syncs, early = Syncs(monkeypatch), list[int]()
 
-    def hear(published: Published) -> None:
+    def handle(published: Published) -> None:
         if published.event.seq > synced:
             early.append(published.event.seq)
 
     async with open_ledger(layout) as ledger:
-        with ledger.subscribe(hear):
+        with ledger.subscribe(handle):
             for number in range(50):
                 await ledger.post(info(str(number)))
 
@@ -370,10 +370,10 @@ async def test_a_posted_transition_is_saved_at_once(layout: Layout):
     async with open_ledger(layout) as ledger:
         saved: list[int] = []
 
-        def look(published: Published) -> None:
+        def save_seq(published: Published) -> None:
             saved.append(state_in(layout.state).last_event_seq)
 
-        with ledger.subscribe(look):
+        with ledger.subscribe(save_seq):
             await ledger.post(RunStarted(run=a_run()))
             await ledger.flush()
 
@@ -407,11 +407,11 @@ async def test_a_large_state_is_written_at_a_bounded_rate(layout: Layout, monkey
         shown = state_in(layout.state)
         assert shown == ledger.state
         moved = lifecycle.start_agent(preparing())
-        told = await ledger.record(
+        published = await ledger.record(
             CodonTransitioned(run_id=RUN, from_status="preparing", codon=moved)
         )
         assert state_in(layout.state) == shown
-        assert journal_in(layout)[-1] == told[-1].frame
+        assert journal_in(layout)[-1] == published[-1].frame
 
     assert state_in(layout.state) == ledger.state != shown
 
@@ -528,9 +528,9 @@ async def test_posting_waits_for_a_disk_that_cannot_keep_up(layout: Layout, monk
 # --- one order ------------------------------------------------------------------------------------
 
 
-async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Layout):
+async def test_all_subscribers_receive_the_same_events_in_the_journals_order(layout: Layout):
     """With many concurrent writers there is one order, without gaps."""
-    heard: list[list[bytes]] = [[], [], []]
+    frames: list[list[bytes]] = [[], [], []]
     async with open_ledger(layout) as ledger:
 
         async def talk(name: int) -> None:
@@ -543,9 +543,9 @@ async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Lay
                 await anyio.lowlevel.checkpoint()
 
         with (
-            ledger.subscribe(lambda each: heard[0].append(each.frame)),
-            ledger.subscribe(lambda each: heard[1].append(each.frame)),
-            ledger.subscribe(lambda each: heard[2].append(each.frame)),
+            ledger.subscribe(lambda each: frames[0].append(each.frame)),
+            ledger.subscribe(lambda each: frames[1].append(each.frame)),
+            ledger.subscribe(lambda each: frames[2].append(each.frame)),
         ):
             async with anyio.create_task_group() as tasks:
                 for name in range(8):
@@ -554,7 +554,7 @@ async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Lay
             await ledger.flush()
 
     lines = journal_in(layout)
-    assert heard == [lines, lines, lines]
+    assert frames == [lines, lines, lines]
     assert [codec.decode_event(line).seq for line in lines] == list(range(1, len(lines) + 1))
     for name in range(8):
         own = [line for line in lines if f'"{name}/'.encode() in line]
@@ -628,14 +628,14 @@ async def test_the_history_is_read_beside_the_event_loop(layout: Layout, monkeyp
 
 async def test_a_subscription_that_has_ended_delivers_nothing(layout: Layout):
     """A subscription ends with its block."""
-    heard: list[Published] = []
+    published: list[Published] = []
     async with open_ledger(layout) as ledger:
-        with ledger.subscribe(heard.append):
+        with ledger.subscribe(published.append):
             await ledger.record(info("one"))
 
         await ledger.record(info("two"))
 
-    assert [each.event.seq for each in heard] == [1]
+    assert [each.event.seq for each in published] == [1]
 
 
 async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Layout):
@@ -643,7 +643,7 @@ async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Lay
 
     It is called no more.
     """
-    heard: list[int] = []
+    seqs: list[int] = []
     faults: list[int] = []
     ledger = await Ledger.open(layout, SteppingClock())
 
@@ -651,7 +651,7 @@ async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Lay
         faults.append(each.event.seq)
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with ledger.subscribe(fail), ledger.subscribe(lambda each: heard.append(each.event.seq)):
+    with ledger.subscribe(fail), ledger.subscribe(lambda each: seqs.append(each.event.seq)):
         for number in range(ledger_module.EVENTS_AT_ONCE + 1):  # Two stretches of publishing.
             ledger.leave(info(str(number)))
 
@@ -659,8 +659,8 @@ async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Lay
             await ledger.run()
 
     assert faults == [1]
-    assert heard == [codec.decode_event(line).seq for line in journal_in(layout)]
-    assert len(heard) == ledger_module.EVENTS_AT_ONCE + 1
+    assert seqs == [codec.decode_event(line).seq for line in journal_in(layout)]
+    assert len(seqs) == ledger_module.EVENTS_AT_ONCE + 1
     with pytest.raises(LedgerFailed, match="closed"):
         await ledger.post(info("too late"))
 
@@ -715,7 +715,7 @@ FAULTS = [
 class Downfall:
     """Observations of callers and subscribers of a ledger whose disk failed."""
 
-    heard: list[int] = field(default_factory=list)
+    seqs: list[int] = field(default_factory=list)
     failures: list[LedgerFailed] = field(default_factory=list)
 
     async def attempt(self, ledger: Ledger, *entries: Entry) -> None:
@@ -733,7 +733,7 @@ async def fail_under(
 ) -> None:
     """Break the disk under a working ledger while several callers use it."""
     ledger = await Ledger.open(layout, SteppingClock())
-    with ledger.subscribe(lambda each: downfall.heard.append(each.event.seq)):
+    with ledger.subscribe(lambda each: downfall.seqs.append(each.event.seq)):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ledger.run)
             with anyio.CancelScope(shield=True):
@@ -764,7 +764,7 @@ async def test_after_a_failed_write_nothing_is_published_or_written(
     assert ended.group_contains(LedgerFailed)
     assert len(downfall.failures) == 4
     assert all(failure.__cause__ is not None for failure in downfall.failures)
-    assert downfall.heard == [1]
+    assert downfall.seqs == [1]
     again = await Ledger.open(layout, SteppingClock())
     assert again.repair is None
     assert again.state == fold(map(codec.decode_event, journal_in(layout)))
@@ -789,7 +789,7 @@ async def test_a_failed_save_ends_the_writer_and_takes_nothing_back(
     monkeypatch.undo()
     assert ended.group_contains(LedgerFailed)
     assert len(downfall.failures) == 1, "only the caller that came after the failure"
-    assert downfall.heard == list(range(1, 8))
+    assert downfall.seqs == list(range(1, 8))
     again = await Ledger.open(layout, SteppingClock())
     assert again.state == fold(map(codec.decode_event, journal_in(layout)))
     assert again.state.last_event_seq == 7

@@ -167,7 +167,7 @@ def test_a_value_without_secrets_is_the_same_object() -> None:
     assert KNOWN.value(event) is event
 
 
-def test_paths_that_a_rollback_looks_for_stay() -> None:
+def test_paths_that_a_rollback_needs_stay() -> None:
     """A path that happens to contain a value is not changed."""
     event = FileUpdated(
         path="docs/hunter2hunter2.md",
@@ -206,5 +206,5 @@ def test_findings_name_rules_and_lines_and_no_value() -> None:
 
 def test_a_line_of_output_is_redacted() -> None:
     """The output of a plain program is redacted in its event."""
-    said = AgentOutput(codon_id=CodonId("a"), stream="stdout", line="the sk-" + "a1" * 20)
-    assert KNOWN.value(said).line == "the [redacted:openai-key]"
+    output = AgentOutput(codon_id=CodonId("a"), stream="stdout", line="the sk-" + "a1" * 20)
+    assert KNOWN.value(output).line == "the [redacted:openai-key]"

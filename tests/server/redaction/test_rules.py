@@ -104,7 +104,7 @@ def test_no_repetition_takes_long(piece: str) -> None:
     assert time.process_time() - started < 20
 
 
-def test_variables_that_hold_secrets_are_known_by_name_or_look() -> None:
+def test_variables_that_hold_secrets_are_known_by_name_or_form() -> None:
     """A name such as TOKEN, and a random value that is meant for agents, make a secret."""
     found = secrets_in(
         {

@@ -76,7 +76,7 @@ def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
     assert set(loaded.form.schema["properties"]) == {"filesChanged", "complexity"}
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     """One attempt reports every fault, each with its place."""
     faulty = a_sentinel(
         id="Not An Id",
@@ -159,7 +159,9 @@ def event(on: str, path: str, value: object = "x", operator: str = "equals") -> 
         ({"templateEngine": "ejs"}, "eta, jinja"),
     ],
 )
-def test_a_fault_is_told_with_its_reason(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
+def test_a_fault_is_reported_with_its_reason(
+    tmp_path: Path, fields: dict[str, Any], part: str
+) -> None:
     """Each of these faults keeps the sentinel from loading, and the message says why."""
     assert part in "\n".join(problems(tmp_path, a_sentinel(**fields)))
 

@@ -64,7 +64,7 @@ async def test_an_event_becomes_an_answer_on_disk_and_on_the_wire(tmp_path: Path
         stage.show(info("one"))
         await stage.drain()
 
-        (output,) = stage.says(SentinelOutput)
+        (output,) = stage.events_of(SentinelOutput)
         assert (output.content, output.cost, output.trigger_number) == ("heard one;", 0.25, 1)
         assert output.tokens == {"input": 120, "output": 30}
         (file,) = stage.outputs()
@@ -78,17 +78,17 @@ def _tokens(asked: int, answered: int) -> Tokens:
     )
 
 
-async def test_loading_and_unloading_are_told(tmp_path: Path) -> None:
+async def test_loading_and_unloading_are_published(tmp_path: Path) -> None:
     """A client sees each sentinel load and unload, and the model is released."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
-        (loaded,) = stage.says(SentinelLoaded)
+        (loaded,) = stage.events_of(SentinelLoaded)
         assert (loaded.sentinel_id, loaded.source, loaded.trigger_type) == (
             "narrator",
             "inline",
             "event",
         )
         await stage.watch.unload("shutdown")
-        (gone,) = stage.says(SentinelUnloaded)
+        (gone,) = stage.events_of(SentinelUnloaded)
         assert gone.reason == "shutdown"
         assert stage.state.status == "unloaded"
         assert stage.actor.is_closed
@@ -100,7 +100,7 @@ async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
         trigger={"type": "event", "on": ["*"]}, userPromptText="{{ events[0].type }}"
     )
     async with on_stage(tmp_path, entry_of(watcher)) as stage:
-        own: list[EventData] = [entry for entry in stage.told if isinstance(entry, EventData)]
+        own: list[EventData] = [entry for entry in stage.published if isinstance(entry, EventData)]
         states = SentinelStatesUpdated(run_id=RUN, codon_id=CODON, sentinels=NO_SENTINELS)
         stage.show(*own, a_transition(states), info("real"))
         stage.show(a_transition(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
@@ -119,10 +119,10 @@ async def test_the_codon_does_not_wait_for_a_model(tmp_path: Path) -> None:
         actor.may_answer.set()
         await stage.drain()
         # One trigger may have been taken from the queue before it was full.
-        assert len(stage.says(SentinelOutput)) in (TRIGGER_LIMIT, TRIGGER_LIMIT + 1)
+        assert len(stage.events_of(SentinelOutput)) in (TRIGGER_LIMIT, TRIGGER_LIMIT + 1)
 
 
-async def test_what_has_no_room_is_told_and_counted(tmp_path: Path) -> None:
+async def test_dropped_events_are_reported_and_counted(tmp_path: Path) -> None:
     """The oldest triggers are dropped; the events and the state say how many."""
     actor = Actor()
     actor.may_answer = anyio.Event()
@@ -133,7 +133,7 @@ async def test_what_has_no_room_is_told_and_counted(tmp_path: Path) -> None:
         actor.may_answer.set()
         await stage.drain()
 
-        errors: list[SentinelError] = stage.says(SentinelError)
+        errors: list[SentinelError] = stage.events_of(SentinelError)
         assert {error.error_type for error in errors} == {"triggers-dropped"}
         assert sum(error.dropped for error in errors) == 7
         assert stage.state.dropped_triggers == 7
@@ -162,7 +162,7 @@ async def test_each_strategy_calls_when_it_says(
             assert stage.prompts == []
             stage.time.advance(advance)
 
-        await eventually(lambda: len(stage.says(SentinelOutput)) >= len(batches))
+        await eventually(lambda: len(stage.events_of(SentinelOutput)) >= len(batches))
         assert stage.prompts == batches
 
 
@@ -219,8 +219,8 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
             stage.watch.hurry()
 
         assert stage.state.dropped_triggers == 2
-        assert sum(error.dropped for error in stage.says(SentinelError)) == 2
-        assert stage.says(SentinelOutput) == []
+        assert sum(error.dropped for error in stage.events_of(SentinelError)) == 2
+        assert stage.events_of(SentinelOutput) == []
 
 
 # --- failures ---------------------------------------------------------------------------------
@@ -232,11 +232,11 @@ async def test_three_failures_in_a_row_unload(tmp_path: Path) -> None:
         stage.show(*(info(str(number)) for number in range(5)))
         await stage.drain()
 
-        errors: list[SentinelError] = stage.says(SentinelError)
+        errors: list[SentinelError] = stage.events_of(SentinelError)
         failures = [error for error in errors if error.error_type == "llm-call-failed"]
         assert [error.consecutive_failure_count for error in failures] == [1, 2, 3]
         assert sum(error.dropped for error in errors) == 2
-        (gone,) = stage.says(SentinelUnloaded)
+        (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 3)
         assert stage.state.failed_llm_calls == 3
         assert not stage.watch.is_watching
@@ -253,13 +253,13 @@ async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None
         assert stage.watch.is_watching
 
 
-async def test_a_fatal_error_unloads_at_once_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_a_fatal_error_unloads_at_once_unless_configured_otherwise(tmp_path: Path) -> None:
     """A wrong key is not retried; with `unloadOnFatalError: false` it is an ordinary failure."""
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
         stage.show(info("1"), info("2"))
         await stage.drain()
-        (gone,) = stage.says(SentinelUnloaded)
+        (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.error_type) == ("fatal-error", "configuration")
 
     patient = a_sentinel(errorHandling={"unloadOnFatalError": False, "maxConsecutiveFailures": 9})
@@ -275,9 +275,9 @@ async def test_an_endless_answer_is_a_failed_call(tmp_path: Path) -> None:
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
         stage.show(info("1"))
         await stage.drain()
-        (error,) = stage.says(SentinelError)
+        (error,) = stage.events_of(SentinelError)
         assert error.error_type == "llm-call-failed"
-        assert stage.says(SentinelOutput) == []
+        assert stage.events_of(SentinelOutput) == []
 
 
 async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path: Path) -> None:
@@ -286,13 +286,13 @@ async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path
     async with on_stage(tmp_path, entry_of(picky)) as stage:
         stage.show(info("1"))
         await stage.drain()
-        (error,) = stage.says(SentinelError)
+        (error,) = stage.events_of(SentinelError)
         assert (error.error_type, error.retriable) == ("template-render-failed", False)
         assert stage.prompts == []
         assert stage.watch.is_watching
 
 
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The error is an event and is counted, where Hankweave only logs it."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
         (file,) = stage.outputs()
@@ -300,7 +300,7 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         file.mkdir()
         stage.show(info("1"))
         await stage.drain()
-        (error,) = stage.says(SentinelError)
+        (error,) = stage.events_of(SentinelError)
         assert error.error_type == "file-write-failed"
 
 
@@ -311,25 +311,25 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
     async with on_stage(tmp_path, entry_of(a_sentinel(trigger=trigger))) as stage:
         stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
         await stage.drain()
-        (error,) = stage.says(SentinelError)
+        (error,) = stage.events_of(SentinelError)
         assert error.error_type == "trigger-failed"
-        (gone,) = stage.says(SentinelUnloaded)
+        (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.error_type) == ("fatal-error", "resource")
 
 
 # --- events -----------------------------------------------------------------------------------
 
 
-async def test_triggers_are_told_only_where_asked_for(tmp_path: Path) -> None:
+async def test_triggers_are_published_only_where_configured(tmp_path: Path) -> None:
     """The codon's setting takes precedence over the sentinel's; unreported triggers still run."""
     config = a_sentinel(reportToWebsocket={"triggers": True})
     quiet = {"reportToWebsocket": {"outputs": False, "lifecycle": False}}
     async with on_stage(tmp_path, entry_of(config, **quiet)) as stage:
         stage.show(info("1"))
         await stage.drain()
-        (triggered,) = stage.says(SentinelTriggered)
+        (triggered,) = stage.events_of(SentinelTriggered)
         assert (triggered.strategy, triggered.event_count) == ("immediate", 1)
-        assert stage.says(SentinelOutput) == stage.says(SentinelLoaded) == []
+        assert stage.events_of(SentinelOutput) == stage.events_of(SentinelLoaded) == []
         assert (stage.state.llm_call_count, stage.state.total_cost) == (1, 0.25)
 
 
@@ -397,15 +397,15 @@ async def test_a_missing_model_counts_as_not_loaded(tmp_path: Path) -> None:
         assert stage.report.loaded == ("other",)
         (failed,) = stage.report.required
         assert failed.reference == "narrator"
-        (error,) = stage.says(ErrorEvent)
+        (error,) = stage.events_of(ErrorEvent)
         assert (error.code, error.fatal) == ("SENTINEL_LOAD_FAILURE", True)
 
 
-async def test_an_optional_sentinel_that_cannot_load_is_told_as_a_warning(tmp_path: Path) -> None:
+async def test_an_optional_sentinel_that_cannot_load_is_a_warning(tmp_path: Path) -> None:
     """The codon runs without the sentinel, and the warning is an event, not only a log line."""
     async with on_stage(tmp_path, entry_of("nowhere.json")) as stage:
         assert stage.report.required == ()
-        (error,) = stage.says(ErrorEvent)
+        (error,) = stage.events_of(ErrorEvent)
         assert (error.severity, error.fatal) == ("warning", False)
         assert "nowhere.json" in error.message
 
@@ -454,7 +454,9 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
         assert len(again.actor.calls[0].messages) == 5
 
 
-async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_a_conversation_breaks_off_at_a_failure_unless_configured_otherwise(
+    tmp_path: Path,
+) -> None:
     """With `continueOnError`, a failure counts as it does for other sentinels."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(config), actor=failing()) as stage:
@@ -469,13 +471,13 @@ async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_
         assert stage.watch.is_watching
 
 
-async def test_a_damaged_history_is_kept_aside_and_told(tmp_path: Path) -> None:
+async def test_a_damaged_history_is_kept_aside_and_reported(tmp_path: Path) -> None:
     """The damaged history is kept in another file; Hankweave clears it."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     name = f".hankweave/sentinels/history/narrator-codon-{CODON}.json"
     write(tmp_path, name, '[{"role": "user", "content": 1}, {"role": "assistant"}]')
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        (error,) = stage.says(SentinelError)
+        (error,) = stage.events_of(SentinelError)
         assert error.error_type == "history-damaged"
         kept = [path.name for path in stage.layout.sentinel_conversations.iterdir()]
         assert [each for each in kept if ".corrupt-" in each]
@@ -496,9 +498,9 @@ async def test_structured_answers_are_checked_and_written_as_lines(tmp_path: Pat
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
         stage.show(info("1"), info("2"), info("3"))
         await stage.drain()
-        (output,) = stage.says(SentinelOutput)
+        (output,) = stage.events_of(SentinelOutput)
         assert (output.output_type, output.content) == ("structured", {"risk": "high"})
-        assert len(stage.says(SentinelError)) == 2
+        assert len(stage.events_of(SentinelError)) == 2
         latest, log = sorted(stage.outputs(), key=lambda path: path.suffix)
         assert _json(latest) == {"risk": "high"}
         assert log.suffix == ".ndjson"

@@ -65,7 +65,7 @@ async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> N
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
         stage.show(*(info(str(number)) for number in range(5)))
         await stage.drain()
-        (gone,) = stage.says(SentinelUnloaded)
+        (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 2)
 
 

@@ -25,8 +25,8 @@ def outputs(root: Path, settings: dict[str, Any] | None = None, **fields: Any) -
     layout = Layout.of_execution(root)
     layout.work_tree.mkdir(exist_ok=True)
     config = msgspec.convert(a_sentinel(**fields), SentinelConfig)
-    said = msgspec.convert(settings or {}, SentinelSettings)
-    return outputs_of(config, said, layout, CodonId("observe#0"), 1736000001000)
+    own = msgspec.convert(settings or {}, SentinelSettings)
+    return outputs_of(config, own, layout, CodonId("observe#0"), 1736000001000)
 
 
 def files(root: Path) -> dict[str, str]:

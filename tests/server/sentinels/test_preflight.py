@@ -63,10 +63,10 @@ def test_a_fault_of_the_configuration_is_found_wherever_it_is_written(
     written = write(tmp_path, "sentinel.json", config) if is_file else config
     check = checked(tmp_path, written, KEYS, failCodonIfNotLoaded=True)
     assert check.is_required
-    told = " ".join(check.complaints())
-    assert "no.such" in told
-    assert "userPromptText" in told
-    assert "the codon will fail" in told
+    complaints = " ".join(check.complaints())
+    assert "no.such" in complaints
+    assert "userPromptText" in complaints
+    assert "the codon will fail" in complaints
     assert "the codon will run without it" in " ".join(checked(tmp_path, written, {}).complaints())
 
 

@@ -153,8 +153,8 @@ async def test_the_scripted_model_says_what_its_prompt_says(name: str) -> None:
     """
     model = Models({}).open("scripted/any")
     assert isinstance(model, ScriptedModel)
-    said = await model.ask(ModelCall((Message("user", f"{name}\nSAY: one\nSAY: two"),)))
-    assert said.text == "one\ntwo"
+    answer = await model.ask(ModelCall((Message("user", f"{name}\nSAY: one\nSAY: two"),)))
+    assert answer.text == "one\ntwo"
     assert (await model.ask(ModelCall((Message("user", name),)))).text == name
     filled = await model.ask(ModelCall((Message("user", name),), form=FORM))
     assert FORM.content_of(filled.text) == {"risk": "high"}

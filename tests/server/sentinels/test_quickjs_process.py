@@ -112,7 +112,7 @@ def test_the_worker_has_no_keys_and_few_rights(
     assert process.rlimit(psutil.RLIMIT_AS)[0] <= 2 * 1024**3
 
 
-def test_a_message_is_told_without_the_engines_stack() -> None:
+def test_a_message_is_reported_without_the_engines_stack() -> None:
     """The message is one line with the part that the template's author can use."""
     error = JavaScriptError("TypeError: no\n\n  more\n    at f (<input>:1:2)\n    at g")
     assert summary(error) == "TypeError: no more"

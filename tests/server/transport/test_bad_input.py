@@ -76,20 +76,20 @@ async def test_bad_input_is_refused_with_a_code_and_a_path(tmp_path: Path, what:
         server.raw(mode="readandwrite", protocolVersion=1) as client,
         server.follower(mode="readonly") as other,
     ):
-        await client.hear()
-        await client.say(frame)
-        failed = await client.hear()
+        await client.receive()
+        await client.send(frame)
+        failed = await client.receive()
         assert failed["type"] == "command.failed"
         assert failed["inReplyTo"] == in_reply_to
         assert failed["data"]["code"] == code
         assert failed["data"].get("path") == path
         assert failed["data"]["message"]
 
-        await client.say({"id": "after", "type": "ping"})
-        assert (await client.hear())["inReplyTo"] == "after"
+        await client.send({"id": "after", "type": "ping"})
+        assert (await client.receive())["inReplyTo"] == "after"
         assert [command.id for command in server.rest.handled] == ["after"]
         server.rest.publish()
-        assert (await other.hear())["seq"] == 1, "the other client hears of events only"
+        assert (await other.receive())["seq"] == 1, "the other client receives events only"
 
 
 @pytest.mark.parametrize("what", [what for what in BAD if "a seq" not in what])
@@ -97,8 +97,8 @@ async def test_a_client_of_hankweave_gets_the_error_event(tmp_path: Path, what: 
     """Without protocolVersion the same faults come as targeted `error` events without a seq."""
     frame, code, _, _ = BAD[what]
     async with small_server(tmp_path) as server, server.raw(mode="readandwrite") as client:
-        await client.say(frame)
-        error = await client.hear()
+        await client.send(frame)
+        error = await client.receive()
         assert error.keys() == {"id", "timestamp", "type", "data"}
         assert (error["type"], error["data"]["code"]) == ("error", code)
         assert server.rest.handled == []
@@ -107,11 +107,11 @@ async def test_a_client_of_hankweave_gets_the_error_event(tmp_path: Path, what: 
 async def test_a_command_before_the_handshake_is_refused(tmp_path: Path) -> None:
     """The error is HANDSHAKE_REQUIRED, and the handshake is still possible."""
     async with small_server(tmp_path) as server, server.raw() as client:
-        await client.say({"id": "1", "type": "ping"})
-        error = await client.hear()
+        await client.send({"id": "1", "type": "ping"})
+        error = await client.receive()
         assert error["data"]["code"] == "HANDSHAKE_REQUIRED"
-        await client.say({"type": "handshake", "data": {"mode": "readonly"}})
-        assert (await client.hear())["type"] == "handshake.response"
+        await client.send({"type": "handshake", "data": {"mode": "readonly"}})
+        assert (await client.receive())["type"] == "handshake.response"
 
 
 async def test_a_readonly_client_of_hankweave_may_change_nothing(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ async def test_a_readonly_client_of_hankweave_may_change_nothing(tmp_path: Path)
         small_server(tmp_path) as server,
         server.raw(mode="readonly") as client,
     ):
-        await client.say({"id": "1", "type": "codon.next"})
-        error = await client.hear()
+        await client.send({"id": "1", "type": "codon.next"})
+        error = await client.receive()
         assert error["data"]["code"] == "INSUFFICIENT_PERMISSIONS"
         assert server.rest.handled == []
 
@@ -132,15 +132,15 @@ async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
         small_server(tmp_path) as server,
         server.raw(mode="readonly", protocolVersion=1) as client,
     ):
-        await client.hear()
+        await client.receive()
         for command in ("codon.next", "rollback.toLastSuccess", "server.shutdown"):
-            await client.say({"id": command, "type": command})
-            failed = await client.hear()
+            await client.send({"id": command, "type": command})
+            failed = await client.receive()
             assert failed["inReplyTo"] == command
             assert failed["data"]["code"] == "INSUFFICIENT_PERMISSIONS"
 
-        await client.say({"id": "p", "type": "ping"})
-        assert (await client.hear())["type"] == "command.succeeded"
+        await client.send({"id": "p", "type": "ping"})
+        assert (await client.receive())["type"] == "command.succeeded"
 
 
 async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> None:
@@ -155,11 +155,11 @@ async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> 
         small_server(tmp_path, SmallRest(handler=refuse)) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
-        await client.say(
+        await client.receive()
+        await client.send(
             {"id": "r", "type": "rollback.toCheckpoint", "data": {"checkpointSha": "abc"}}
         )
-        failed = await client.hear()
+        failed = await client.receive()
         assert failed["data"] == {
             "code": "AMBIGUOUS_CHECKPOINT",
             "message": "Two match.",
@@ -169,7 +169,7 @@ async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["ping", "codon.next"])
-async def test_an_unforeseen_exception_tells_the_peer_nothing(
+async def test_an_unforeseen_exception_discloses_nothing_to_the_peer(
     tmp_path: Path, command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client gets INTERNAL_ERROR without details; the log gets the traceback."""
@@ -181,9 +181,9 @@ async def test_an_unforeseen_exception_tells_the_peer_nothing(
         small_server(tmp_path, SmallRest(handler=break_down)) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
-        await client.say({"id": "1", "type": command})
-        failed: Any = await client.hear()
+        await client.receive()
+        await client.send({"id": "1", "type": command})
+        failed: Any = await client.receive()
 
     assert failed["data"]["code"] == "INTERNAL_ERROR"
     assert "secret" not in str(failed)
@@ -200,9 +200,9 @@ async def test_an_answer_that_cannot_be_encoded_is_an_internal_error(tmp_path: P
         small_server(tmp_path, SmallRest(handler=answer)) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
-        await client.say({"id": "1", "type": "ping"})
-        assert (await client.hear())["data"]["code"] == "INTERNAL_ERROR"
+        await client.receive()
+        await client.send({"id": "1", "type": "ping"})
+        assert (await client.receive())["data"]["code"] == "INTERNAL_ERROR"
 
 
 async def test_talking_too_fast_is_refused_not_punished(tmp_path: Path) -> None:
@@ -211,14 +211,14 @@ async def test_talking_too_fast_is_refused_not_punished(tmp_path: Path) -> None:
         small_server(tmp_path, clock=ManualTime()) as server,
         server.raw(mode="readonly", protocolVersion=1) as client,
     ):
-        await client.hear()
+        await client.receive()
         codes = []
         with limited():
             for number in range(900):
-                await client.say({"id": str(number), "type": "ping"})
+                await client.send({"id": str(number), "type": "ping"})
 
             for _ in range(900):
-                frame = await client.hear()
+                frame = await client.receive()
                 codes.append(frame["data"].get("code", "ok"))
 
         # The handshake is a message too.

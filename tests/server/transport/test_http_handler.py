@@ -270,7 +270,7 @@ async def test_a_new_client_of_a_degraded_server_is_notified_at_once(tmp_path: P
             alive=True, ready=False, detail="Full.", problems=(FULL,)
         )
         async with server.follower(mode="readonly") as client:
-            told = await client.hear()
+            event = await client.receive()
 
-    assert (told["type"], "seq" in told) == ("server.degraded", False)
-    assert told["data"]["code"] == "INSUFFICIENT_SPACE"
+    assert (event["type"], "seq" in event) == ("server.degraded", False)
+    assert event["data"]["code"] == "INSUFFICIENT_SPACE"

@@ -27,11 +27,11 @@ async def test_a_command_sent_twice_is_done_once(tmp_path: Path) -> None:
     ):
         answers = []
         for client in (one, two):
-            await client.hear()
+            await client.receive()
 
         for client in (one, one, two):
-            await client.say(NEXT)
-            answers.append(await client.hear())
+            await client.send(NEXT)
+            answers.append(await client.receive())
 
         assert answers[0] == answers[1] == answers[2]
         assert answers[0]["data"] == {"did": "codon.next"}
@@ -49,15 +49,15 @@ async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> No
 
     async with small_server(tmp_path, SmallRest(handler=slow)) as server:
         async with server.raw(mode="readandwrite", protocolVersion=1) as lost:
-            await lost.say(NEXT)
+            await lost.send(NEXT)
             await begun.wait()
 
         async with server.raw(mode="readandwrite", protocolVersion=1) as client:
-            await client.hear()
-            await client.say(NEXT)
+            await client.receive()
+            await client.send(NEXT)
             go.set()
             with limited():
-                assert (await client.hear())["data"] == "done"
+                assert (await client.receive())["data"] == "done"
 
         assert len(server.rest.handled) == 1
 
@@ -68,10 +68,10 @@ async def test_an_id_with_another_frame_is_another_command(tmp_path: Path) -> No
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
+        await client.receive()
         for command in ("codon.next", "codon.redo"):
-            await client.say({"id": "same", "type": command})
-            assert (await client.hear())["data"] == {"did": command}
+            await client.send({"id": "same", "type": command})
+            assert (await client.receive())["data"] == {"did": command}
 
 
 async def test_reading_is_done_each_time(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ async def test_reading_is_done_each_time(tmp_path: Path) -> None:
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
+        await client.receive()
         for _ in range(2):
-            await client.say({"id": "s", "type": "state.get"})
-            await client.hear()
+            await client.send({"id": "s", "type": "state.get"})
+            await client.receive()
 
         assert len(server.rest.handled) == 2
 
@@ -98,11 +98,11 @@ async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
         small_server(tmp_path, SmallRest(handler=refuse)) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
     ):
-        await client.hear()
+        await client.receive()
         answers: list[Any] = []
         for _ in range(2):
-            await client.say(NEXT)
-            answers.append(await client.hear())
+            await client.send(NEXT)
+            answers.append(await client.receive())
 
         assert answers[0] == answers[1]
         assert len(server.rest.handled) == 1

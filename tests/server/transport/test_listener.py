@@ -28,24 +28,24 @@ async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: 
     async with small_server(tmp_path) as server, server.raw() as client:
         server.rest.publish()
         server.rest.publish()
-        await client.say(
+        await client.send(
             {
                 "type": "handshake",
                 "data": {"mode": "readonly", "protocolVersion": 1, "sendPreviousEvents": True},
             }
         )
-        response = await client.hear()
+        response = await client.receive()
         assert response.keys() == {"type", "data"}
         assert response["type"] == "handshake.response"
         assert [event["seq"] for event in response["data"]["eventHistory"]] == [2, 1]
         assert response["data"]["totalEvents"] == 2
         assert response["data"]["mode"] == "readonly"
-        assert [(await client.hear())["type"] for _ in range(2)] == [
+        assert [(await client.receive())["type"] for _ in range(2)] == [
             "server.ready",
             "state.snapshot",
         ]
         server.rest.publish()
-        assert (await client.hear())["seq"] == 3
+        assert (await client.receive())["seq"] == 3
         assert [caller.mode for caller in server.rest.callers] == ["readonly"]
 
 
@@ -55,9 +55,9 @@ async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_p
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite") as client,
     ):
-        await client.say({"id": "1", "type": "codon.next"})
-        await client.say({"id": "2", "type": "codon.nxt"})
-        error = await client.hear()
+        await client.send({"id": "1", "type": "codon.next"})
+        await client.send({"id": "2", "type": "codon.nxt"})
+        error = await client.receive()
         assert error["type"] == "error"
         assert "seq" not in error
         assert error["data"]["code"] == "UNKNOWN_COMMAND"
@@ -355,7 +355,7 @@ async def test_a_command_continues_after_its_client_disconnects(tmp_path: Path) 
     rest = SmallRest(handler=slow)
     async with small_server(tmp_path, rest) as server:
         async with server.raw(mode="readandwrite", protocolVersion=1) as client:
-            await client.say({"id": "1", "type": "rollback.toLastSuccess"})
+            await client.send({"id": "1", "type": "rollback.toLastSuccess"})
             with limited():
                 await begun.wait()
 

@@ -21,7 +21,7 @@ EVENTS = 3_000  # Times 10 kB: far more than sockets and outboxes hold together.
 
 async def collect(client: RawClient, upto: int, seqs: list[int]) -> None:
     while not seqs or seqs[-1] < upto:
-        seqs.append((await client.hear())["seq"])
+        seqs.append((await client.receive())["seq"])
 
 
 def stalled_socket(server: SmallServer) -> socket.socket:
@@ -200,12 +200,12 @@ async def test_an_event_counted_before_it_is_published_comes_once(tmp_path: Path
         rest.hub = None
         rest.publish()
         async with server.follower(mode="readonly", sinceSeq=0) as client:
-            assert (await client.hear())["seq"] == 1
+            assert (await client.receive())["seq"] == 1
             await wait_for_live(server, 1)
             server.listener.hub.publish(rest.lines[0], 1)
             rest.hub = server.listener.hub
             rest.publish()
-            assert (await client.hear())["seq"] == 2
+            assert (await client.receive())["seq"] == 2
 
 
 async def test_a_broadcast_reaches_all_without_a_seq(tmp_path: Path) -> None:
@@ -218,5 +218,5 @@ async def test_a_broadcast_reaches_all_without_a_seq(tmp_path: Path) -> None:
         await wait_for_live(server, 2)
         server.listener.hub.broadcast(Pong(message="pong", timestamp=NOON))
         for client in (one, two):
-            pong = await client.hear()
+            pong = await client.receive()
             assert (pong["type"], "seq" in pong) == ("pong", False)

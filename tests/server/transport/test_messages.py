@@ -109,11 +109,11 @@ async def test_batches_hold_each_event_once_and_say_whether_more_come() -> None:
     lines = lines_of(*[10] * 12, BATCH_BYTES, *[10] * 3)
     pages = pages_of(lines)
     messages = await made(history_batches(pages, 0, len(lines), 5, SystemClock()))
-    told = [msgspec.json.decode(each) for each in await in_one_piece(messages, pages)]
-    assert [event["seq"] for each in told for event in each["data"]["events"]] == [*range(1, 17)]
-    assert [len(each["data"]["events"]) for each in told] == [5, 5, 2, 1, 3]
-    assert [each["data"]["hasMore"] for each in told] == [True] * 4 + [False]
-    assert {each["type"] for each in told} == {"history.batch"}
+    batches = [msgspec.json.decode(each) for each in await in_one_piece(messages, pages)]
+    assert [event["seq"] for each in batches for event in each["data"]["events"]] == [*range(1, 17)]
+    assert [len(each["data"]["events"]) for each in batches] == [5, 5, 2, 1, 3]
+    assert [each["data"]["hasMore"] for each in batches] == [True] * 4 + [False]
+    assert {each["type"] for each in batches} == {"history.batch"}
 
 
 async def test_a_journal_without_later_events_is_one_empty_batch() -> None:
@@ -132,13 +132,13 @@ async def test_a_handshake_response_takes_the_events_that_it_is_given() -> None:
         )
     )
 
-    async def told(message: Message) -> list[int]:
+    async def seqs(message: Message) -> list[int]:
         decoded = msgspec.json.decode(await settled(whole(message, pages_of(lines_of(1, 2, 3)))))
         assert decoded["data"]["clientId"] == "client-1"
         return [event["seq"] for event in decoded["data"]["eventHistory"]]
 
-    assert await told(handshake_response(response, (3, 2))) == [3, 2]
-    assert await told(handshake_response(response, ())) == []
+    assert await seqs(handshake_response(response, (3, 2))) == [3, 2]
+    assert await seqs(handshake_response(response, ())) == []
 
 
 async def test_hankweaves_clients_get_a_batch_for_each_event_that_they_know() -> None:
@@ -151,9 +151,9 @@ async def test_hankweaves_clients_get_a_batch_for_each_event_that_they_know() ->
     pages = JournalPages(lambda since: lines[since : since + 5], known)
     messages = await made(single_batches(pages, 0, 4, SystemClock()))
     sent = await in_one_piece([message for message in messages if message], pages)
-    told = [msgspec.json.decode(each)["data"] for each in sent]
-    assert [event["seq"] for each in told for event in each["events"]] == [1, 3]
-    assert [each["hasMore"] for each in told] == [True, False]
+    batches = [msgspec.json.decode(each)["data"] for each in sent]
+    assert [event["seq"] for each in batches for event in each["events"]] == [1, 3]
+    assert [each["hasMore"] for each in batches] == [True, False]
     assert len(messages) == 4
 
     (none,) = filter(None, await made(single_batches(pages, 3, 4, SystemClock())))

@@ -35,7 +35,7 @@ async def test_progress_goes_only_to_clients_that_requested_it(tmp_path: Path) -
         await eventually(lambda: hub.live_clients == 2)
         hub.send_progress(progress(1))
         server.rest.publish()
-        event = await curious.hear()
+        event = await curious.receive()
         assert (event["type"], event["data"]["done"]) == ("store.progress", 1)
         assert event["data"] == {
             "operation": "capture",
@@ -46,17 +46,17 @@ async def test_progress_goes_only_to_clients_that_requested_it(tmp_path: Path) -
             "unit": "files",
         }
         assert "seq" not in event
-        assert (await curious.hear())["seq"] == 1
-        assert (await other.hear())["seq"] == 1
+        assert (await curious.receive())["seq"] == 1
+        assert (await other.receive())["seq"] == 1
 
         hello = {"mode": "readonly", "protocolVersion": 1}
-        await curious.say({"type": "handshake", "data": hello})
+        await curious.send({"type": "handshake", "data": hello})
         for kind in ("handshake.response", "server.ready", "state.snapshot"):
-            assert (await curious.hear())["type"] == kind
+            assert (await curious.receive())["type"] == kind
 
         hub.send_progress(progress(2))
         server.rest.publish()
-        assert (await curious.hear())["seq"] == 2
+        assert (await curious.receive())["seq"] == 2
 
 
 class HeldWire:

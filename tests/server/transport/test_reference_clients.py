@@ -29,10 +29,10 @@ def info(number: int) -> Info:
 
 
 async def messages(client: RawClient, count: int) -> list[str]:
-    return [(await client.hear())["data"]["message"] for _ in range(count)]
+    return [(await client.receive())["data"]["message"] for _ in range(count)]
 
 
-async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: Path) -> None:
+async def test_each_client_gets_an_event_in_its_protocol(tmp_path: Path) -> None:
     """Clients of this protocol get the journal's event, Hankweave's a projection or none."""
     rest = SmallRest()
     async with (
@@ -42,8 +42,8 @@ async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: 
     ):
         rest.publish(ServerStopping(reason="x"))
         rest.publish(info(2))
-        assert [(await ours.hear())["type"] for _ in range(2)] == ["server.stopping", "info"]
-        event = await theirs.hear()
+        assert [(await ours.receive())["type"] for _ in range(2)] == ["server.stopping", "info"]
+        event = await theirs.receive()
 
     assert event.keys() == {"id", "timestamp", "type", "data"}
     assert (event["type"], event["id"]) == ("info", "e2")
@@ -69,8 +69,8 @@ async def test_an_event_is_projected_once_for_all_and_not_at_all_for_none(
             assert projected == []
 
         async with server.raw(mode="readonly") as one, server.raw(mode="readonly") as two:
-            await one.say({"type": "handshake", "data": {"mode": "readonly"}})
-            assert [(await one.hear())["type"] for _ in range(2)] == [
+            await one.send({"type": "handshake", "data": {"mode": "readonly"}})
+            assert [(await one.receive())["type"] for _ in range(2)] == [
                 "handshake.response",
                 "server.ready",
             ]
@@ -86,34 +86,34 @@ async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server, server.raw(mode="readonly") as client:
         rest.publish(info(1))
-        assert "seq" not in await client.hear()
+        assert "seq" not in await client.receive()
         hello = {"mode": "readonly", "protocolVersion": 1}
-        await client.say({"type": "handshake", "data": hello})
+        await client.send({"type": "handshake", "data": hello})
         for _ in range(3):
-            await client.hear()
+            await client.receive()
 
         rest.publish(info(2))
-        assert (await client.hear())["seq"] == 2
+        assert (await client.receive())["seq"] == 2
 
 
-@pytest.mark.parametrize("told", [0, 3, 49, 50, 51, 130])
+@pytest.mark.parametrize("count", [0, 3, 49, 50, 51, 130])
 async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
-    tmp_path: Path, told: int
+    tmp_path: Path, count: int
 ) -> None:
     """The history has the newest fifty such events, newest first, and the total number."""
     rest = SmallRest()
-    for number in range(told):
+    for number in range(count):
         rest.publish(ServerStopping(reason="between"))
         rest.publish(info(number))
 
     async with small_server(tmp_path, rest) as server, server.raw() as client:
         hello = {"mode": "readonly", "sendPreviousEvents": True}
-        await client.say({"type": "handshake", "data": hello})
-        response = (await client.hear())["data"]
+        await client.send({"type": "handshake", "data": hello})
+        response = (await client.receive())["data"]
 
     shown = [event["data"]["message"] for event in response["eventHistory"]]
-    assert shown == [f"event {number}" for number in reversed(range(told))][:50]
-    assert (len(shown) < response["totalEvents"]) == (told > 50)
+    assert shown == [f"event {number}" for number in reversed(range(count))][:50]
+    assert (len(shown) < response["totalEvents"]) == (count > 50)
 
 
 async def test_a_resuming_client_receives_missed_events_of_its_protocol(tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ async def test_an_answer_to_one_client_is_projected_for_it(
         small_server(tmp_path, SmallRest(handler=reply)) as server,
         server.raw(mode="readonly") as client,
     ):
-        await client.say({"id": "1", "type": "ping"})
-        heard: list[Any] = []
-        while not heard or heard[-1]["type"] != "info":
+        await client.send({"id": "1", "type": "ping"})
+        received: list[Any] = []
+        while not received or received[-1]["type"] != "info":
             frame = await client.socket.recv()
             assert faults_of(frame) == []
-            heard.append(json.loads(frame))
+            received.append(json.loads(frame))
 
-    assert [event["type"] for event in heard[:-1]] == types
+    assert [event["type"] for event in received[:-1]] == types

@@ -57,16 +57,16 @@ async def test_every_frame_is_a_record_in_the_seeds_shape(tmp_path: Path) -> Non
     """Both directions are logged with sizes; a broadcast to two clients is one line; no tokens."""
     async with small_server(tmp_path) as server:
         async with server.raw(mode="readonly") as one, server.raw(mode="readonly") as two:
-            await one.say({"id": "1", "type": "ping"})
-            await one.say("{\n broken")
-            assert (await one.hear())["type"] == "error"
-            await one.say(
+            await one.send({"id": "1", "type": "ping"})
+            await one.send("{\n broken")
+            assert (await one.receive())["type"] == "error"
+            await one.send(
                 '{"id":"2",\n"type":"ping", "data":{"token":"' + server.controller + '"}}'
             )
-            await one.say({"id": "3", "type": "pingg"})
-            await one.hear()
+            await one.send({"id": "3", "type": "pingg"})
+            await one.receive()
             server.rest.publish(Info(message=f"token {server.controller}"))
-            await two.hear()
+            await two.receive()
 
         token, path = server.controller, server.settings.traffic_log
 

@@ -68,7 +68,7 @@ def test_another_name_of_a_branch_is_followed(repo: PersonRepository) -> None:
     assert repo.subjects("trunk") == ["architect:checkpoint:step-1", "begin"]
 
 
-def test_content_that_is_not_here_is_told_before_anything_changes(repo: PersonRepository) -> None:
+def test_missing_content_is_reported_before_anything_changes(repo: PersonRepository) -> None:
     """In a partial clone or a damaged repository no file changes, and the next call works."""
     blob = repo.git("rev-parse", "HEAD:a").strip()
     manager = CheckpointManager(str(repo.root))

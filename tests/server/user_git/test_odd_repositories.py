@@ -295,7 +295,7 @@ def test_an_executable_bit_is_a_change(repo: PersonRepository) -> None:
     assert repo.status() == ""
 
 
-def test_links_are_links_unless_git_is_told_otherwise(repo: PersonRepository) -> None:
+def test_links_are_links_unless_git_is_configured_otherwise(repo: PersonRepository) -> None:
     """A link is stored as a link; with core.symlinks=false a link's file stays a link in git."""
     manager = CheckpointManager(str(repo.root))
     (repo.root / "link").symlink_to("app.py")
@@ -492,7 +492,7 @@ def test_another_gits_lock_is_respected(
     assert (repo.root / ".git/index.lock").exists()
 
 
-def test_repositories_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_repositories_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     """A bare one, one with sha256 names, a damaged index: a sentence and a hint each."""
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "bare"], check=True)
     subprocess.run(["git", "init", "-q", "--object-format=sha256", tmp_path / "long"], check=True)
@@ -535,7 +535,7 @@ def test_our_own_environment_does_not_mislead(
     assert repo.subjects()[0] == "architect:checkpoint:step-1"
 
 
-def test_a_folder_that_its_repository_ignores_is_told(repo: PersonRepository) -> None:
+def test_a_folder_that_its_repository_ignores_is_reported(repo: PersonRepository) -> None:
     """None of its files could be committed: that is an error, not `no changes`."""
     repo.write({".gitignore": "scratch/\n", "scratch/work": "x"})
     assert not has_repository(repo.root / "scratch")
@@ -545,7 +545,7 @@ def test_a_folder_that_its_repository_ignores_is_told(repo: PersonRepository) ->
         manager.create(1)
 
 
-def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
+def test_our_readings_of_attributes_are_gits(tmp_path: Path) -> None:
     """For every pattern and path, `git check-attr` gives the same answer."""
     repo = PersonRepository.made(tmp_path / "project")
     repo.write(
@@ -572,9 +572,9 @@ def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
     names = ("text", "eol", "binary", "mine", "diff")
     with opened(repo.root) as place:
         for path in paths:
-            said = place.observer.attributes.of(path.encode())
+            attributes = place.observer.attributes.of(path.encode())
             printed = repo.git("check-attr", "-z", *names, "--", path).split("\0")
             shown = dict(zip(printed[1::3], printed[2::3], strict=False))
             words = {True: "set", False: "unset", None: "unspecified"}
-            ours = {name: words.get(said.get(name), said.get(name)) for name in names}  # type: ignore[arg-type]
+            ours = {name: words.get(attributes.get(name), attributes.get(name)) for name in names}  # type: ignore[arg-type]
             assert ours == shown, path

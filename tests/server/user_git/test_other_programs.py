@@ -198,7 +198,7 @@ def test_a_branch_that_moves_under_a_checkpoint_makes_it_fail(
     assert not (repo.root / INTENT).exists()
 
 
-def test_a_branch_that_moves_under_a_rollback_is_told(
+def test_a_branch_that_moves_under_a_rollback_is_reported(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a user switches branches between files and branch, theirs stays and the ref is named."""
@@ -249,7 +249,7 @@ def test_who_was_waited_for_and_died_is_finished_first(
     assert repo.standing()["a"] == b"1\n"
 
 
-def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
+def test_a_change_at_the_moment_of_the_check_is_not_overwritten(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two writes that the disk's clock cannot tell apart, the second is not captured content."""

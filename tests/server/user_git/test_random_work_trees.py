@@ -168,7 +168,7 @@ def goes_round(link: Path) -> bool:
     return False
 
 
-def looks(root: Path) -> dict[str, tuple[object, ...]]:
+def visible_state(root: Path) -> dict[str, tuple[object, ...]]:
     """Return the visible state of a work tree, with the permissions of files and folders."""
     found: dict[str, tuple[object, ...]] = {}
     for folder, folders, names in os.walk(root):
@@ -189,7 +189,7 @@ def looks(root: Path) -> dict[str, tuple[object, ...]]:
 def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
     """Stage, mark or force some of the files that exist."""
     tracked = repo.git("ls-files", "-z").split("\0")[:-1]
-    standing = sorted(looks(repo.root))
+    standing = sorted(visible_state(repo.root))
     marked: set[str] = set()
     for number, kind in sorted(marks.items(), key=lambda each: not each[1].startswith("--")):
         is_mark = kind.startswith("--")
@@ -252,15 +252,15 @@ def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
         expected = twin.git("write-tree").strip()
 
         manager = CheckpointManager(str(repo.root))
-        before = looks(repo.root)
+        before = visible_state(repo.root)
         made = manager.create(1)
-        assert looks(repo.root) == before
+        assert visible_state(repo.root) == before
         shown = repo.git("ls-tree", "-r", "-t", "HEAD")
         assert shown == twin.git("ls-tree", "-r", "-t", expected)
         assert made is None or repo.status() == twin_status(twin)
 
         lay_out(repo.root, {**third, **second} if len(third) % 2 else third)
-        before = looks(repo.root)
+        before = visible_state(repo.root)
         status, staged = repo.status(), repo.git("diff", "--cached")
         branch = repo.git("log", "--format=%H")
         # A file that is ignored, or that git was told not to check, blocks a restored file; it is
@@ -271,7 +271,7 @@ def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
         with contextlib.suppress(RollbackIncomplete):
             assert manager.undo()
 
-        assert looks(repo.root) == before
+        assert visible_state(repo.root) == before
         assert repo.git("log", "--format=%H") == branch
         assert (repo.status(), repo.git("diff", "--cached")) == (status, staged)
         repo.assert_sound()

@@ -123,7 +123,7 @@ def test_times_beyond_64_bits_stay_apart_and_ctime_in_order():
     assert signature_of(dated(ctime_ns=-(2**70), mtime_ns=2**70)).ctime_ns == -(2**63)
 
 
-def test_a_path_that_cannot_be_looked_at_is_listed_with_the_reason(differing, root, tmp_path):
+def test_a_path_that_cannot_be_read_is_listed_with_the_reason(differing, root, tmp_path):
     """A missing path, one behind a file or a loop of links, and one that is too long are listed."""
     (tmp_path / "file").write_text("1")
     (tmp_path / "loop").symlink_to("loop")

@@ -44,7 +44,7 @@ def test_the_nearest_rules_decide(tmp_path: Path) -> None:
     assert not hidden(project, "keep.log")
 
 
-def test_what_is_above_the_repository_says_nothing(tmp_path: Path) -> None:
+def test_files_above_the_repository_have_no_effect(tmp_path: Path) -> None:
     """Nor do rules apply where there is no repository above, or where the project has its own."""
     project = a_project(tmp_path, {".": "*.py\n", "repo": "*.log\n"})
     assert not hidden(project, "a.py")

@@ -225,7 +225,7 @@ async def test_the_codons_environment_is_added_and_gits_places_are_not(
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -1)])
-async def test_a_failed_command_tells_its_code(work_tree: Path, command: str, code: int) -> None:
+async def test_a_failed_command_reports_its_code(work_tree: Path, command: str, code: int) -> None:
     """A signal counts as -1, as in Hankweave."""
     with pytest.raises(RigCommandFailed) as failure:
         await ran(command, work_tree)

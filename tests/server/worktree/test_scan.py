@@ -155,7 +155,7 @@ def test_a_folder_that_takes_long_to_list_is_racy_all_the_same(tree, monkeypatch
     assert tree.scan.table.top.signature is None
 
 
-def test_other_patterns_look_everywhere_again(tree):
+def test_other_patterns_scan_everything_again(tree):
     """New patterns adopt old names, and names once tracked stay."""
     read_all(tree, tree.scan.refresh(UnifiedFileResolver(["/a"])))
 
@@ -174,7 +174,7 @@ def test_a_changed_ignore_file_reaches_folders_with_one_of_their_own(tree):
     assert paths(tree.scan.refresh(EVERYTHING)) == [b".gitignore", b"d/neither"]
 
 
-def test_a_file_that_cannot_be_looked_at_is_not_taken_for_deleted(tree, monkeypatch):
+def test_a_file_that_cannot_be_read_is_not_taken_for_deleted(tree, monkeypatch):
     """Only an error that says so means that nothing is there."""
     read_all(tree, tree.scan.refresh(EVERYTHING))
     refused = [(0, b"a", errno.EACCES)]

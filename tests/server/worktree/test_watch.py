@@ -49,12 +49,12 @@ def tree(tmp_path):
 
 def settle(tree):
     """Read whatever a scan reports until nothing is left to compare."""
-    read(tree, look(tree))
+    read(tree, refresh(tree))
     tree.scan.prove(1000)
-    look(tree)
+    refresh(tree)
 
 
-def look(tree):
+def refresh(tree):
     return tree.scan.refresh(EVERYTHING)
 
 
@@ -77,7 +77,7 @@ def unproven(tree):
 
 def test_an_unchanged_tree_costs_nothing(tree):
     """After a proof, a scan compares no file at all."""
-    assert look(tree) == []
+    assert refresh(tree) == []
     assert tree.scan.state.compared == 0
     assert tree.scan.state.reason is None
 
@@ -123,11 +123,11 @@ def test_each_kind_of_change_is_reported(tree, change):
     """The changed file alone is compared and reported, and again until it was read."""
     change(tree)
 
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     assert tree.scan.state.compared == 1
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     settle(tree)
-    assert (look(tree), tree.scan.state.compared) == ([], 0)
+    assert (refresh(tree), tree.scan.state.compared) == ([], 0)
 
 
 def test_new_and_vanished_names_are_found(tree):
@@ -136,7 +136,7 @@ def test_new_and_vanished_names_are_found(tree):
     (tree.root / "b").unlink()
     (tree.root / "d" / "a").rename(tree.root / "e" / "b")
 
-    assert paths(look(tree)) == [b"e/b", b"new"]
+    assert paths(refresh(tree)) == [b"e/b", b"new"]
     assert {b"b", b"d/a"} <= tree.table.gone
 
 
@@ -144,11 +144,11 @@ def test_a_moved_folder_is_followed_to_its_new_place(tree):
     """Changes in it are reported there, also those made before the scan that found the move."""
     (tree.root / "d").rename(tree.root / "f")
     (tree.root / "f" / "deep" / "a").write_text("2")
-    assert paths(look(tree)) == [b"f/a", b"f/deep/a"]
+    assert paths(refresh(tree)) == [b"f/a", b"f/deep/a"]
     settle(tree)
 
     (tree.root / "f" / "deep" / "a").write_text("3")
-    assert paths(look(tree)) == [b"f/deep/a"]
+    assert paths(refresh(tree)) == [b"f/deep/a"]
     assert tree.scan.state.compared == 1
 
 
@@ -157,21 +157,21 @@ def test_swapped_folders_are_distinguished(tree):
     (tree.root / "d").rename(tree.root / "x")
     (tree.root / "e").rename(tree.root / "d")
     (tree.root / "x").rename(tree.root / "e")
-    assert paths(look(tree)) == [b"d/a", b"e/a", b"e/deep/a"]
+    assert paths(refresh(tree)) == [b"d/a", b"e/a", b"e/deep/a"]
     settle(tree)
 
     (tree.root / "d" / "a").write_text("2")
-    assert paths(look(tree)) == [b"d/a"]
+    assert paths(refresh(tree)) == [b"d/a"]
 
 
 def test_a_folder_that_left_the_tree_is_no_longer_watched(tree):
     """Its watch is removed, and what happens to it means nothing."""
     (tree.root / "d").rename(tree.outside / "d")
-    look(tree)
+    refresh(tree)
     watched = len(tree.scan._watch)
     (tree.outside / "d" / "a").write_text("2")
 
-    assert (look(tree), tree.scan.state.compared) == ([], 0)
+    assert (refresh(tree), tree.scan.state.compared) == ([], 0)
     assert watched == len(tree.table.folders) == 2
 
 
@@ -180,11 +180,11 @@ def test_a_folder_moved_in_is_watched_with_all_below(tree):
     (tree.outside / "new" / "deep").mkdir(parents=True)
     (tree.outside / "new" / "deep" / "a").write_text("1")
     (tree.outside / "new").rename(tree.root / "new")
-    assert paths(look(tree)) == [b"new/deep/a"]
+    assert paths(refresh(tree)) == [b"new/deep/a"]
     settle(tree)
 
     (tree.root / "new" / "deep" / "a").write_text("2")
-    assert paths(look(tree)) == [b"new/deep/a"]
+    assert paths(refresh(tree)) == [b"new/deep/a"]
 
 
 def test_a_writer_through_a_mapping_is_compared_until_it_has_gone(tree):
@@ -195,7 +195,7 @@ def test_a_writer_through_a_mapping_is_compared_until_it_has_gone(tree):
     settle(tree)
     assert unproven(tree) == [b"a"]
     view[0] = 50
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     view.close()
     settle(tree)
     assert unproven(tree) == []
@@ -209,7 +209,7 @@ def test_a_file_opened_before_the_move_into_the_tree_is_not_proven(tree):
         assert unproven(tree) == [b"new"]
         file.write("2")
         file.flush()
-        assert paths(look(tree)) == [b"new"]
+        assert paths(refresh(tree)) == [b"new"]
 
 
 def test_a_second_link_in_the_tree_keeps_both_names_unproven(tree):
@@ -219,14 +219,14 @@ def test_a_second_link_in_the_tree_keeps_both_names_unproven(tree):
     assert unproven(tree) == [b"a", b"e/second"]
 
     (tree.root / "e" / "second").write_text("2")
-    assert paths(look(tree)) == [b"a", b"e/second"]
+    assert paths(refresh(tree)) == [b"a", b"e/second"]
 
 
 def test_a_link_from_outside_makes_a_file_unproven(tree):
     """A write through it sends no event; the link itself does."""
     os.link(tree.root / "a", tree.outside / "second")
     (tree.outside / "second").write_text("2")
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     settle(tree)
     assert unproven(tree) == [b"a"]
 
@@ -240,7 +240,7 @@ def test_a_link_that_came_and_went_is_noticed(tree):
     os.link(tree.root / "a", tree.outside / "second")
     (tree.outside / "second").write_text("2")
     (tree.outside / "second").unlink()
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
 
 
 def test_files_beyond_the_share_of_watches_are_always_compared(tree, monkeypatch):
@@ -248,7 +248,7 @@ def test_files_beyond_the_share_of_watches_are_always_compared(tree, monkeypatch
     monkeypatch.setattr(watch_module, "_user_watches", lambda: 2)
     tree.scan.close()
     tree.scan.state.stop("start")
-    look(tree)
+    refresh(tree)
     settle(tree)
     assert len(unproven(tree)) == len(tree.scan.table.files) - 2, "one file, and the symbolic link"
     assert tree.scan.state.reason is None
@@ -260,7 +260,7 @@ def test_a_verification_of_a_tree_in_motion_reports_nothing(tree):
     (tree.root / "d").rename(tree.root / "f")
 
     assert tree.scan.verify() == []
-    assert paths(look(tree)) == [b"a", b"f/a", b"f/deep/a"]
+    assert paths(refresh(tree)) == [b"a", b"f/a", b"f/deep/a"]
 
 
 def test_a_distrusted_watch_is_not_used_again(tree):
@@ -268,8 +268,8 @@ def test_a_distrusted_watch_is_not_used_again(tree):
     tree.scan.distrust()
     write(tree)
 
-    assert paths(look(tree)) == [b"a"]
-    assert look(tree) != []
+    assert paths(refresh(tree)) == [b"a"]
+    assert refresh(tree) != []
     assert tree.scan.state.reason == "distrusted"
     assert tree.scan.state.full_scans == 3
 
@@ -277,7 +277,7 @@ def test_a_distrusted_watch_is_not_used_again(tree):
 def test_a_proof_gives_up_when_a_name_changed_meanwhile(tree, monkeypatch):
     """The open file is not the one that its name means by now."""
     write(tree)
-    read(tree, look(tree))
+    read(tree, refresh(tree))
     real = watch_module.TreeWatch._open
 
     def renamed(self, *args):
@@ -287,7 +287,7 @@ def test_a_proof_gives_up_when_a_name_changed_meanwhile(tree, monkeypatch):
 
     monkeypatch.setattr(watch_module.TreeWatch, "_open", renamed)
     assert tree.scan.prove(1000) == 0
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
 
 
 def test_a_writer_that_breaks_the_lease_neither_fails_nor_kills_us(tree):
@@ -302,7 +302,7 @@ def test_a_writer_that_breaks_the_lease_neither_fails_nor_kills_us(tree):
         assert writer.wait(LIMIT) == 0
 
     os.close(reader)
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
 
 
 def test_a_changed_gitignore_is_found_although_it_is_not_tracked(tree):
@@ -324,7 +324,7 @@ def test_an_overflow_leads_to_one_full_scan(tree, monkeypatch):
     for number in range(300):
         (tree.root / f"new{number}").write_text("1")
 
-    assert len(look(tree)) == 300
+    assert len(refresh(tree)) == 300
     assert tree.scan.state.full_scans == 2
     monkeypatch.undo()
     settle(tree)
@@ -343,7 +343,7 @@ def test_an_overflow_of_the_kernels_queue_is_noticed(tree):
 
         write(tree)
 
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     assert tree.scan.state.full_scans == 2
 
 
@@ -353,7 +353,7 @@ def test_a_replaced_work_tree_gets_new_watches(tree):
     tree.root.mkdir()
     (tree.root / "b").write_text("1")
 
-    assert paths(look(tree)) == [b"b"]
+    assert paths(refresh(tree)) == [b"b"]
     assert b"a" in tree.table.gone
     assert (tree.scan.state.full_scans, tree.scan.state.reason) == (2, None)
 
@@ -367,9 +367,9 @@ def test_exhausted_watches_leave_full_scans(tree, monkeypatch, number):
     (tree.root / "new").mkdir()
     (tree.root / "new" / "a").write_text("1")
 
-    assert paths(look(tree)) == [b"new/a"]
+    assert paths(refresh(tree)) == [b"new/a"]
     write(tree)
-    assert paths(look(tree)) == [b"a", b"new/a"]
+    assert paths(refresh(tree)) == [b"a", b"new/a"]
     assert (tree.scan.state.reason, tree.scan.state.watched_scans) == ("exhausted", 1)
 
 
@@ -389,7 +389,7 @@ def test_a_clock_that_was_set_leads_to_one_full_scan(tree, monkeypatch):
     monkeypatch.setattr(watch_module.time, "time_ns", lambda: real() + 60_000_000_000)
     write(tree)
 
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     assert (tree.scan.state.full_scans, tree.scan.state.reason) == (2, None)
 
 
@@ -397,10 +397,10 @@ def test_a_mount_inside_the_tree_leads_to_full_scans_until_it_has_gone(tree):
     """The mounted file system is scanned like everything else."""
     with small_disk(tree.root / "e", "size=1m"):
         (tree.root / "e" / "new").write_text("1")
-        assert paths(look(tree)) == [b"e/new"]
+        assert paths(refresh(tree)) == [b"e/new"]
         assert tree.scan.state.reason == "mount"
 
-    assert paths(look(tree)) == [b"e/a"]
+    assert paths(refresh(tree)) == [b"e/a"]
     assert tree.scan.state.reason is None
 
 
@@ -409,8 +409,8 @@ def test_a_failed_scan_is_followed_by_a_full_one(tree, monkeypatch):
     write(tree)
     monkeypatch.setattr(WorkTreeScan, "_changed_files", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        look(tree)
+        refresh(tree)
 
     monkeypatch.undo()
-    assert paths(look(tree)) == [b"a"]
+    assert paths(refresh(tree)) == [b"a"]
     assert tree.scan.state.full_scans == 2

@@ -392,5 +392,5 @@ def test_a_watched_scan_misses_no_change(fuzz, capsys):
     assert state.watched_scans > state.full_scans
     assert fuzz.skipped > 5 * state.watched_scans
     with capsys.disabled():
-        told = f"{fuzz.skipped} files not compared, 0 changes missed"
-        print(f"\nseed {SEED}: {done} changes, {told}, {state}")  # noqa: T201
+        skipped = f"{fuzz.skipped} files not compared, 0 changes missed"
+        print(f"\nseed {SEED}: {done} changes, {skipped}, {state}")  # noqa: T201

@@ -108,8 +108,8 @@ def _details(trouble: Trouble) -> list[Body]:
 
 
 def _chunks(asked: Asked, spoken: Spoken) -> Iterator[Body]:
-    said = [] if spoken.declines else halves(spoken.text)
-    parts: list[list[Body]] = [[{"text": piece}] for piece in said]
+    pieces = [] if spoken.declines else halves(spoken.text)
+    parts: list[list[Body]] = [[{"text": piece}] for piece in pieces]
     if spoken.call is not None:
         arguments = dict(spoken.call.arguments)
         parts.append([{"functionCall": {"name": spoken.call.tool.name, "args": arguments}}])

@@ -155,8 +155,8 @@ def _anything(schema: Schema) -> Any:
 
 def _is(schema: Schema, kind: str) -> bool:
     """Compare types: Gemini writes them in capitals, and JSON Schema allows a list of them."""
-    said = schema.get("type", "")
-    kinds: list[str] = said if isinstance(said, list) else [said]
+    declared = schema.get("type", "")
+    kinds: list[str] = declared if isinstance(declared, list) else [declared]
     lower: Callable[[str], str] = str.lower
     return kind in map(lower, kinds)
 

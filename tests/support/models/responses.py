@@ -21,8 +21,8 @@ class Responses:
         return path.endswith("/responses")
 
     def read(self, path: str, body: Body) -> Asked:
-        said = body["input"]
-        items = [{"role": "user", "content": said}] if isinstance(said, str) else said
+        given = body["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         messages = tuple(Message(i.get("role", i.get("type", "")), text_in(i)) for i in items)
         added = [item for item in items if item.get("type") == "additional_tools"]
         tools = tuple(
@@ -104,13 +104,13 @@ def _items(spoken: Spoken) -> Iterator[Body]:
 
     if (call := spoken.call) is not None:
         kind = "custom_tool_call" if call.tool.is_free_form else "function_call"
-        said = (
+        output = (
             {"input": call.text}
             if call.tool.is_free_form
             else {"arguments": json.dumps(dict(call.arguments))}
         )
         named = {"id": new_id("fc_"), "call_id": new_id("call_"), "name": call.tool.name}
-        yield {"type": kind, "status": "completed", **named, **said}
+        yield {"type": kind, "status": "completed", **named, **output}
 
 
 def _events(whole: Body) -> Iterator[Body]:

@@ -74,8 +74,8 @@ class Script:
         yield from self._by_words.values()
 
     def _turns_for(self, shown: str) -> deque[Turn]:
-        said = [words for words in self._by_words if words in shown]
-        return self._by_words[max(said, key=shown.rfind)] if said else self._turns
+        matching = [words for words in self._by_words if words in shown]
+        return self._by_words[max(matching, key=shown.rfind)] if matching else self._turns
 
 
 def is_aside(asked: Asked) -> bool:

@@ -51,7 +51,7 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
-from support.invariants import Told, violations
+from support.invariants import Acknowledged, violations
 from support.nth_call import Strike
 from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import Step as Played
@@ -133,13 +133,13 @@ class Records:
 
         for line in lines:
             event = decode_event(line)
-            self._hear(event)
+            self._receive(event)
             self._read += len(line.rstrip(b"\n")) + 1
             if ends_rollback(event.data):
                 assert isinstance(event.data, CheckpointRollback | RollbackCompleted)
                 yield event.data
 
-    def _hear(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         self.retries += isinstance(event.data, CodonRetrying)
         if isinstance(event.data, StateTransition):
             made = decode_transition(event.data)
@@ -184,7 +184,7 @@ class Walk:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.execution = folder / "execution"
-        self.told = Told()
+        self.acknowledged = Acknowledged()
         self.rounds = 0
         """Rounds that have begun."""
         self.refusals: Counter[str] = Counter()
@@ -294,10 +294,10 @@ class Walk:
             raise Wrong(f"the server stopped with exit code {code}: {_ours(output)}")
 
     async def _struck_start(self, group: str, at: int) -> None:
-        words = command("run", str(self._hank), "--execution", str(self.execution), "--json")
-        words += ("--no-autostart", "--no-exit-on-complete")
+        argv = command("run", str(self._hank), "--execution", str(self.execution), "--json")
+        argv += ("--no-autostart", "--no-exit-on-complete")
         strike = self._strike(group, at)
-        async with process_of([*strike.words(), "--", *self._within, *words]) as server:
+        async with process_of([*strike.argv(), "--", *self._within, *argv]) as server:
             await server.until('"server.ready"')
             if server.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -365,7 +365,7 @@ class Walk:
         assert client is not None
         if isinstance(act, Checkpoint):
             if record := await self._answer(client.send(CheckpointCreate())):
-                self.told.checkpoints.append(record)
+                self.acknowledged.checkpoints.append(record)
 
             return
 
@@ -383,7 +383,7 @@ class Walk:
         if report is None:
             return
 
-        self.told.rollbacks.append(report)
+        self.acknowledged.rollbacks.append(report)
         self._compare()
         if isinstance(act, Back) and act.undone and not act.meanwhile:
             await self._undo_and_redo("the rollback", before)
@@ -447,7 +447,7 @@ class Walk:
             except CommandRefused as refusal:
                 raise Wrong(f"{what} cannot be {name}ne: {refusal}") from refusal
 
-            self.told.rollbacks.append(report)
+            self.acknowledged.rollbacks.append(report)
             self._compare()
             named = {path for each in self._reports for path in each.named}
             files = self._world.files()
@@ -505,8 +505,8 @@ class Walk:
 
     async def _kill_during(self, act: Kill) -> None:
         assert self._server is not None
-        words = [*self._strike(act.group, act.at).words(), str(self._server.pid)]
-        async with process_of(words) as tracer:
+        argv = [*self._strike(act.group, act.at).argv(), str(self._server.pid)]
+        async with process_of(argv) as tracer:
             assert await tracer.until("attached"), tracer.lines
             try:
                 match act.act:
@@ -608,8 +608,8 @@ class Walk:
         elif act.end == "retried":
             ends = ({"run": f"cp {quote(str(second))} {quote(str(self._script))}"}, *_OVERLOADED)
 
-        says = {"say": f"{_AT_THE_GATE}."}
-        steps = [*begins, says, waits_for(gate), *goes_on, *ends]
+        message = {"say": f"{_AT_THE_GATE}."}
+        steps = [*begins, message, waits_for(gate), *goes_on, *ends]
         self._script.write_text(json.dumps({"steps": steps}))
         second.write_text(json.dumps({"steps": [*again, {"say": "Done."}]}))
 
@@ -627,13 +627,13 @@ class Walk:
         return True
 
     async def _gate_or_end(self, client: Client, begun: int) -> EventData:
-        """Wait until the server has heard that the agent waits, or the step ends."""
+        """Wait until the agent reports that it waits, or the step ends."""
 
         def is_either(event: Event) -> bool:
-            is_said = isinstance(event.data, AssistantAction) and event.data.content.startswith(
+            is_at_gate = isinstance(event.data, AssistantAction) and event.data.content.startswith(
                 _AT_THE_GATE
             )
-            return event.seq > begun and (is_said or _ends_step(event))
+            return event.seq > begun and (is_at_gate or _ends_step(event))
 
         return (await client.until(EventData, is_either, timeout=LIMIT)).data
 
@@ -641,7 +641,7 @@ class Walk:
         if isinstance(act, Checkpoint):
             assert self._client is not None
             if record := await self._answer(self._client.send(CheckpointCreate())):
-                self.told.checkpoints.append(record)
+                self.acknowledged.checkpoints.append(record)
         else:
             self._around(act, avoided)
 
@@ -721,7 +721,7 @@ class Walk:
 
     async def _check_everything(self) -> None:
         await self._stop()
-        if found := violations(self.execution, self.told):
+        if found := violations(self.execution, self.acknowledged):
             raise Wrong(*found)
 
         await self._start()

@@ -32,10 +32,10 @@ from hankweave_protocol.state import FailedCodon
 from support.running_server import appears, journal, run_headless, running_server, served, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import eventually, limited
-from support.watching import after_plan, idle, started, told
+from support.watching import after_plan, events_of, idle, started
 
 
-async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> None:
+async def test_actions_of_an_agent_are_published(tmp_path: Path, execution: Path) -> None:
     """Thoughts, messages, calls, results with errors, costs and stray output become events."""
     hank = write_hank(
         tmp_path / "hank",
@@ -50,20 +50,22 @@ async def test_what_an_agent_does_is_told(tmp_path: Path, execution: Path) -> No
     )
     assert await run_headless(hank, execution) == 0
 
-    thought, words, call = told(execution, AssistantAction)
+    thought, words, call = events_of(execution, AssistantAction)
     assert (thought.action, thought.content) == ("thinking", "let me see")
     assert (words.action, words.content) == ("message", "I begin")
     assert (call.action, call.tool_input) == ("tool_use", {"command": "echo out; exit 3"})
-    (result,) = told(execution, ToolResult)
+    (result,) = events_of(execution, ToolResult)
     assert (result.tool_use_id, result.tool_name) == (call.tool_use_id, call.tool_name)
     assert (result.result.strip(), result.is_error) == ("out", True)
-    assert ("stderr", "a warning") in {(e.stream, e.line) for e in told(execution, AgentOutput)}
-    *turns, final = told(execution, TokenUsage)
+    assert ("stderr", "a warning") in {
+        (e.stream, e.line) for e in events_of(execution, AgentOutput)
+    }
+    *turns, final = events_of(execution, TokenUsage)
     assert (final.final, final.total_cost) == (True, 0.25)
     assert final.output_tokens == sum(each.output_tokens for each in turns) > 0
 
 
-async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -> None:
+async def test_a_server_publishes_its_work_its_idle_state_and_its_end(tmp_path: Path) -> None:
     """A server reports its rigs, codon ends, idle state and shutdown.
 
     Hankweave's clients wait for the rig's messages. A snapshot follows each codon's end, newest
@@ -79,23 +81,23 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
         await client.send(ServerShutdown())
         assert await server.ended() == 0
 
-    assert [each.message for each in told(execution, Info)] == [
+    assert [each.message for each in events_of(execution, Info)] == [
         "Rig setup started",
         "Rig operation 1/1",
         "Rig setup completed",
         "All codons completed successfully. Server remains active.",
     ]
-    last = told(execution, StateSnapshot)[-1]
+    last = events_of(execution, StateSnapshot)[-1]
     assert [each.codon_id for each in last.completed_codons] == ["two", "one"]
     assert (last.is_rolling_back, last.next_codon_id) == (False, None)
-    assert [each.reason for each in told(execution, ServerIdle)] == ["all-codons-completed"]
-    (stopping,) = told(execution, ServerStopping)
+    assert [each.reason for each in events_of(execution, ServerIdle)] == ["all-codons-completed"]
+    (stopping,) = events_of(execution, ServerStopping)
     assert "client request" in stopping.reason
-    lacking = told(execution, CheckpointPartial)[0]
+    lacking = events_of(execution, CheckpointPartial)[0]
     assert [(each.path, each.reason) for each in lacking.skipped] == [("git~1", "reserved-name")]
 
 
-async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Path) -> None:
+async def test_a_torn_journal_is_repaired_and_reported(tmp_path: Path, execution: Path) -> None:
     """A partial last line is cut off and kept beside the journal; its length is reported."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     assert await run_headless(hank, execution) == 0
@@ -106,12 +108,12 @@ async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path, execution: Pa
 
     assert await run_headless(hank, execution) == 0
 
-    (repaired,) = told(execution, JournalRepaired)
+    (repaired,) = events_of(execution, JournalRepaired)
     assert repaired.bytes == len(b'{"id": "half')
     assert (path.parent / repaired.quarantine).read_bytes() == b'{"id": "half'
 
 
-async def test_what_cannot_be_archived_is_told(tmp_path: Path, execution: Path) -> None:
+async def test_files_that_cannot_be_archived_are_reported(tmp_path: Path, execution: Path) -> None:
     """The codon stays completed, its file stays in place, and clients get the reason.
 
     The other files are moved. The file in the way in the archive cannot be renamed: with `~1` its
@@ -130,7 +132,7 @@ async def test_what_cannot_be_archived_is_told(tmp_path: Path, execution: Path) 
     )
     assert await run_headless(hank, execution) == 0
 
-    (partial,) = told(execution, ArchivePartial)
+    (partial,) = events_of(execution, ArchivePartial)
     assert (partial.codon_id, partial.archived_paths) == ("one", ("notes.md",))
     assert [each.path for each in partial.failed_paths] == [name]
     assert (execution / "agentRoot" / name).read_text() == "long"
@@ -215,8 +217,8 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path, execution: Path) -
         await started(client, "one")
         pid = execution / "agentRoot" / "pid.txt"
         await appears(pid)
-        said = await client.send(GetState())
-        assert said.current_run_id == state(execution).current_run_id
+        found = await client.send(GetState())
+        assert found.current_run_id == state(execution).current_run_id
         async with raw(execution, protocolVersion=1) as socket:
             await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
             assert await server.ended() == 1
@@ -247,5 +249,5 @@ async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path, executi
             await socket.send(json.dumps({"id": "1", "type": "server.shutdown", "data": data}))
             assert await server.ended() == 0
 
-    (stopping,) = told(execution, ServerStopping)
+    (stopping,) = events_of(execution, ServerStopping)
     assert "lunch" in stopping.reason
