@@ -206,6 +206,14 @@ def machine(tmp_path: Path, bare: Path, clock: HandClock) -> Machine:
     return Machine(tmp_path / "machine", bare, clock)
 
 
+def push_with_data(owner: Owner) -> None:
+    """Push with the data in the mirror."""
+    files = files_of_data(owner.layout)
+    assert files is not None
+    owner.folders["data"] = owner.repository.store(files)
+    owner.push()
+
+
 def refs(layout: Layout) -> tuple[str, dict[str, Sha]]:
     repo = ShadowRepo(layout.shadow_repository)
     with closing(repo):
@@ -479,8 +487,7 @@ def test_data_in_the_mirror_are_restored(
     (tmp_path / "data" / "rows.csv").write_text("1\n")
     (tmp_path / "data" / "below" / "more.csv").write_text("2\n")
     with_data(owner, tmp_path / "data" / name)
-    owner.folders["data"] = owner.repository.store(files_of_data(owner.layout))
-    owner.push()
+    push_with_data(owner)
     shutil.rmtree(tmp_path / "data")
     new = machine.resume()
     assert (new.data_source / "rows.csv").read_text() == "1\n"
@@ -488,6 +495,21 @@ def test_data_in_the_mirror_are_restored(
     meta = data_source.read_meta(new)
     assert meta is not None
     assert meta.link_type == "copy"
+
+
+def test_an_empty_folder_of_data_is_restored(
+    tmp_path: Path, owner: Owner, machine: Machine
+) -> None:
+    """Git stores no empty folder."""
+    (tmp_path / "data").mkdir()
+    with_data(owner, tmp_path / "data")
+    push_with_data(owner)
+    assert list(machine.resume().data_source.iterdir()) == []
+
+
+def test_an_execution_without_data_has_none_for_the_mirror(owner: Owner) -> None:
+    """There is nothing to store, which is not the same as an empty folder."""
+    assert files_of_data(owner.layout) is None
 
 
 def test_data_too_large_to_be_hashed_are_compared_from_outside(

@@ -306,7 +306,9 @@ class LeaseAcquisition:
             return
 
         try:
-            self._folders["data"] = self._repository.store(files_of_data(self._layout))
+            files = files_of_data(self._layout)
+            if files is not None:
+                self._folders["data"] = self._repository.store(files)
         except OSError as error:
             raise Stop(
                 f"The data cannot be put into the mirror: {error}",

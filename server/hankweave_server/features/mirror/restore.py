@@ -210,6 +210,7 @@ def _head_of(layout: Layout) -> Sha | None:
 
 def _write_data(fetched: MirrorRepository, tree: Sha, layout: Layout) -> None:
     folder = folder_of(layout) / "data"
+    folder.mkdir(mode=fsutil.PRIVATE_DIRECTORY, parents=True)
     _write_files(fetched, tree, folder)
     folder.rename(layout.data_source)
     data_source.set_read_only(layout.data_source)

@@ -205,13 +205,16 @@ def _prefixed(prefix: str, files: Mapping[str, Path]) -> dict[str, Path]:
     return {prefix + name: path for name, path in files.items()}
 
 
-def files_of_data(layout: Layout) -> dict[str, Path]:
-    """Return the files of the data by their paths below their folder; raise OSError."""
+def files_of_data(layout: Layout) -> dict[str, Path] | None:
+    """Return the files of the data by their paths below their folder; None if there are no data.
+
+    Raises OSError.
+    """
     data = data_source.linked_file(layout) or layout.data_source
     if data.is_file():
         return {data.name: data}
 
-    return files_below(data) if data.exists() else {}
+    return files_below(data) if data.exists() else None
 
 
 def hash_of_data(layout: Layout) -> str | None:
@@ -219,13 +222,11 @@ def hash_of_data(layout: Layout) -> str | None:
 
     Raises OSError.
     """
-    data = data_source.linked_file(layout) or layout.data_source
-    if not data.exists():
+    files = files_of_data(layout)
+    if files is None or sum(each.lstat().st_size for each in files.values()) > MOST_DATA_HASHED:
         return None
 
-    files = files_of_data(layout).values()
-    is_small = sum(file.lstat().st_size for file in files) <= MOST_DATA_HASHED
-    return data_source.content_hash(data) if is_small else None
+    return data_source.content_hash(data_source.linked_file(layout) or layout.data_source)
 
 
 def _content(path: Path) -> bytes | None:
