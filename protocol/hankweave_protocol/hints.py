@@ -29,3 +29,6 @@ class Hint(StrEnum):
     OTHER_JOURNAL = "This may be the journal of another execution: connect without sinceSeq."
     ATTEMPTS = "exploration.show lists the attempts and their results."
     CONFLICT = "Choose one side with onConflict `ours` or `theirs`, or adopt only some paths."
+    BISECT_GOOD = "Search again with `good`: a checkpoint or step at which it passes."
+    BISECT_BAD = "Search again with `bad`: a checkpoint or step at which it fails."
+    BISECT_RANGE = "Search again between others, with `good` and `bad`."

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import CheckpointCreate, RollbackToCheckpoint
+from hankweave_protocol.commands import CheckpointCreate, GetState, RollbackToCheckpoint
+from hankweave_server.ledger.typescript_format import decode_state
 from support.flushes import FlushCounter
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
@@ -39,19 +40,20 @@ class Counted:
         return self.execution / "agentRoot"
 
     async def is_quiet(self) -> None:
-        """Wait until state.json holds every transition of the journal, and is flushed."""
-        folder = self.execution / ".hankweave"
+        """Wait until state.json holds the state of the server, and nothing is flushed."""
+        saved = self.execution / ".hankweave" / "state.json"
         seen, since = -1, 0.0
 
-        def holds() -> bool:
+        async def holds() -> bool:
             nonlocal seen, since
             if (count := self.counter.count()) != seen:
                 seen, since = count, time.monotonic()
 
-            saved = msgspec.json.decode((folder / "state.json").read_bytes())["lastEventSeq"]
-            rest = (folder / "events" / "events.jsonl").read_bytes().splitlines()[saved:]
-            is_whole = not any(b'"type":"state.transition"' in line for line in rest)
-            return is_whole and time.monotonic() - since > QUIET_SECONDS
+            answer = await self.client.send(GetState())
+            on_disk = decode_state(saved.read_bytes())
+            # An event that changes nothing else is not a reason to save its seq.
+            is_saved = replace(answer, last_event_seq=0) == replace(on_disk, last_event_seq=0)
+            return is_saved and time.monotonic() - since > QUIET_SECONDS
 
         await eventually(holds)
 

@@ -30,6 +30,9 @@ WORDS: Final[Mapping[str, str]] = {
     Hint.OTHER_JOURNAL: "This may be the journal of another execution: connect without --since.",
     Hint.ATTEMPTS: "`hankweave attempts` lists the attempts and their results.",
     Hint.CONFLICT: "Choose one side with --ours or --theirs, or adopt only some paths.",
+    Hint.BISECT_GOOD: "Name a checkpoint or step at which it passes with --good.",
+    Hint.BISECT_BAD: "Name a checkpoint or step at which it fails with --bad.",
+    Hint.BISECT_RANGE: "Search between other checkpoints, with --good and --bad.",
 }
 """What the terminal shows for each hint that names the wire."""
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_server.background_tasks import task_group
 
@@ -127,18 +128,18 @@ class Bisection:
         if found == "skipped":
             raise BisectFailed(
                 f"The command cannot judge checkpoint {sha}: it exited with {SKIP}.",
-                "Search again between other checkpoints.",
+                Hint.BISECT_RANGE,
             )
 
         if wanted == "passes":
             raise BisectFailed(
                 f"The command fails at checkpoint {sha} already.",
-                "Search again from a checkpoint or step at which it passes.",
+                Hint.BISECT_GOOD,
             )
 
         raise BisectFailed(
             f"The command does not fail at checkpoint {sha}.",
-            "Search again up to a checkpoint or step at which it fails.",
+            Hint.BISECT_BAD,
         )
 
 
