@@ -161,6 +161,7 @@ def _faults_of(address: str) -> Iterator[None]:
         raise Stop(
             f"{address} does not have an execution that can be restored: {problem}.",
             ExitCode.BAD_DATA,
+            hint="Continue in its own directory, if that still exists.",
         ) from None
     except RestoreIncomplete as incomplete:
         found = exceptions_of(incomplete.unrestored)
@@ -170,7 +171,11 @@ def _faults_of(address: str) -> Iterator[None]:
             hint="Name a directory on another file system with --execution.",
         ) from None
     except (InsufficientSpace, ShadowRepositoryError) as error:
-        raise Stop(f"The execution cannot be restored: {error}", ExitCode.IO_ERROR) from None
+        raise Stop(
+            f"The execution cannot be restored: {error}",
+            ExitCode.IO_ERROR,
+            hint="Free some space or correct the cause, and run the command again.",
+        ) from None
 
 
 class _Resumption:
@@ -198,6 +203,7 @@ class _Resumption:
             raise Stop(
                 f"{self._wanted.address} is not a mirror: it has no {LEASE_REF}.",
                 ExitCode.NO_INPUT,
+                hint="Name the address that was given to `hankweave run --mirror URL`.",
             )
 
         sha, contents = self._fetched()
