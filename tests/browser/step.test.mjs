@@ -208,7 +208,16 @@ test(
     const { page, faults } = await open(browser, daemon.page());
     const log = transcript(page);
     await log.getByText("Paragraph 39").waitFor();
+
+    // Scrolling holds, also if something is drawn before the browser reports it.
+    await page.evaluate(() => {
+      const swallow = (/** @type {Event} */ event) => event.stopImmediatePropagation();
+      document.addEventListener("scroll", swallow, { capture: true, once: true });
+      document.querySelector(".flow").scrollTop = 0;
+    });
     writeFileSync(gates[0], "");
+    await log.getByText("Paragraph 0 of").waitFor();
+    await page.getByRole("button", { name: "Newest ↓" }).click();
     await log.locator("strong", { hasText: "last" }).waitFor();
     await page.waitForFunction(() => {
       const box = document.querySelector(".flow");

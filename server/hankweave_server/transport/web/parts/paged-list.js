@@ -13,6 +13,7 @@ const GUESS = 72;
 const EMPTY = 8; // Of a page without a block.
 const BEYOND = 500; // Pixels above and below what is seen.
 const TALLEST = 8_000_000;
+const MOVED = 0.6; // Pixels; a smaller difference is the browser's rounding.
 const REST = "onscrollend" in globalThis ? 2_000 : 200; // Milliseconds, where nobody tells of the end.
 
 /**
@@ -55,6 +56,9 @@ export function PagedList({ source, version, label, block, goal = null, onDrawn,
       clearTimeout(geometry.timer);
     };
   }, []);
+  const scroll = () => {
+    if (box.current !== null && geometry.scrolled(box.current)) redraw();
+  };
   useLayoutEffect(() => {
     const element = /** @type {HTMLDivElement} */ (box.current);
     const inner = /** @type {HTMLDivElement} */ (shown.current);
@@ -63,13 +67,14 @@ export function PagedList({ source, version, label, block, goal = null, onDrawn,
       redraw();
       return;
     }
+    if (geometry.wasMoved(element)) {
+      scroll();
+      return;
+    }
     geometry.align(element, inner, view.top);
     onDrawn?.(inner);
   });
 
-  const scroll = () => {
-    if (box.current !== null && geometry.scrolled(box.current)) redraw();
-  };
   const toEnd = () => {
     geometry.goTo(null);
     redraw();
@@ -269,6 +274,12 @@ class Geometry {
     inner.style.transform = `translateY(${box.scrollTop + top}px)`;
   }
 
+  /** Whether a person has scrolled, and the browser has yet to report it. @param {HTMLElement} box */
+  wasMoved(box) {
+    const known = Math.min(this.scrollTop, box.scrollHeight - box.clientHeight); // As a shorter list moves it.
+    return Math.abs(box.scrollTop - known) >= MOVED;
+  }
+
   /** Nobody scrolls any more. */
   rest() {
     clearTimeout(this.timer);
@@ -284,7 +295,7 @@ class Geometry {
   scrolled(box) {
     const { scrollTop, scrollHeight, clientHeight } = box;
     const by = scrollTop - this.scrollTop;
-    if (Math.abs(by) < 0.6) return false;
+    if (Math.abs(by) < MOVED) return false;
 
     this.scrollTop = scrollTop;
     this.follows = scrollTop + clientHeight >= scrollHeight - 4;
