@@ -8,21 +8,20 @@ because any number may look like one. The tests have real messages for each rule
 `retry_after_ms` reads how long a provider asks to wait, from its header or its words. The text
 comes from an agent and is not trusted: what cannot be parsed is ignored.
 
-`decide` chooses between another attempt, continuing without the codon, and the end of the run. The
-number of attempts is counted from the state, so that a restart neither forgets attempts nor grants
-new ones (Hankweave keeps the counters in memory).
+`retry_of` decides whether there is another attempt. The number of attempts is counted from the
+state, so that a restart neither forgets attempts nor grants new ones (Hankweave keeps the counters
+in memory).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal
 
-from hankweave_protocol.hank import RetryConfig
+from hankweave_protocol.hank import Codon, RetryConfig
 from hankweave_protocol.state import FailureReason
 
 LONGEST_MS = 60 * 60 * 1000
@@ -221,7 +220,7 @@ def classify(
     return FailureReason(
         type=rule.kind,
         retriable=rule.retriable,
-        message=" ".join(_sentences(message, rule.advice)),
+        message=" ".join(filter(None, (message, rule.advice))),
         retry_after_ms=retry_after_ms(said, now) if rule.retriable and now is not None else None,
     )
 
@@ -230,14 +229,6 @@ def is_context_full(text: str) -> bool:
     """Return whether an agent's text means that its model accepts no more input."""
     return CONTEXT_FULL.search(text.strip()) is not None
 
-
-def _sentences(message: str, advice: str | None) -> Iterator[str]:
-    yield message
-    if advice is not None:
-        yield advice
-
-
-OnFailure: TypeAlias = Literal["abort", "retry", "ignore"]
 
 DEFAULT_RETRIES = RetryConfig()
 
@@ -252,50 +243,17 @@ class RetryDecision:
     after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ignore:
-    """The failure stays on record and the plan continues."""
+def retry_of(codon: Codon, reason: FailureReason, *, attempts: int) -> RetryDecision | None:
+    """Return the next attempt of a failed codon by its failure policy; None: the run has failed.
 
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The run has failed."""
-
-    ends_server: bool
-    """True: no client could decide otherwise. False: the server waits for a command."""
-    sentence: str
-
-
-Decision: TypeAlias = RetryDecision | Ignore | GiveUp
-
-
-def decide(
-    on_failure: OnFailure,
-    config: RetryConfig | None,
-    reason: FailureReason,
-    *,
-    attempts: int,
-    headless: bool,
-    halted: bool = False,
-) -> Decision:
-    """Apply a codon's failure policy (Hankweave, failure policy and retries).
-
-    `attempts` counts the one that has just failed. `halted`: a person, or the end of the server,
-    stopped the codon; then no policy applies, because the end was intended. A headless server ends
-    whenever it gives up; with clients it stays up, so that one of them can roll back.
+    `attempts` counts the one that has just failed (Hankweave, failure policy and retries).
     """
-    if halted:
-        return GiveUp(headless, "It was stopped.")
+    config = codon.retry_config or DEFAULT_RETRIES
+    if codon.on_failure != "retry" or not reason.retriable or attempts >= config.max_attempts:
+        return None
 
-    match on_failure:
-        case "ignore":
-            return Ignore()
-        case "abort":
-            return GiveUp(headless, "Its onFailure is 'abort'.")
-        case "retry":
-            return _next_try(config or DEFAULT_RETRIES, reason, attempts, headless)
-        case _:
-            assert_never(on_failure)
+    wait = delay_ms(config, attempts, reason.retry_after_ms)
+    return RetryDecision(attempts + 1, config.max_attempts, wait)
 
 
 def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = None) -> int:
@@ -309,16 +267,3 @@ def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = No
         asked = config.delay_ms * 2 ** min(max(attempts - 1, 0), 32)
 
     return min(max(asked, 0), config.max_delay_ms)
-
-
-def _next_try(
-    config: RetryConfig, reason: FailureReason, attempts: int, headless: bool
-) -> Decision:
-    if not reason.retriable:
-        return GiveUp(headless, "A retry would not help.")
-
-    if attempts >= config.max_attempts:
-        return GiveUp(headless, f"It has failed {attempts} times.")
-
-    wait = delay_ms(config, attempts, reason.retry_after_ms)
-    return RetryDecision(attempts + 1, config.max_attempts, wait)
