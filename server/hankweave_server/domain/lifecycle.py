@@ -85,6 +85,7 @@ from hankweave_protocol.state import (
     RunningCodon,
     SkippedCodon,
     StartingCodon,
+    TerminalCodon,
     Tokens,
     WorkingCodon,
 )
@@ -160,16 +161,16 @@ def active_status_of(codon: ActiveCodon) -> ActiveStatus:
 
 
 def is_terminal(codon: CodonExecution) -> bool:
-    return not MOVES[status_of(codon)]
+    return isinstance(codon, TerminalCodon)
 
 
 def is_active(codon: CodonExecution) -> bool:
-    return not isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
+    return not is_terminal(codon)
 
 
 def active(codon: CodonExecution) -> ActiveCodon:
     """Return the same record, typed as active; raise IllegalTransition for a terminal one."""
-    if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+    if isinstance(codon, TerminalCodon):
         raise IllegalTransition(codon.codon_id, status_of(codon), status_of(codon))
 
     return codon

@@ -75,7 +75,6 @@ from hankweave_server.agents.process import leftovers
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import (
-    end_state,
     next_codon,
     plan_entry,
     suspended_codon,
@@ -243,7 +242,7 @@ class Recovery:
         if crashed is None:
             return None, None
 
-        active = [codon for codon in crashed.codons if not end_state(codon)]
+        active = [codon for codon in crashed.codons if not lifecycle.is_terminal(codon)]
         entries = [self._failure_of(crashed, codon) for codon in active]
         await ctx.ledger.record(
             *entries,

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import (
     CodonExecution,
-    CompletedCodon,
     FailedCodon,
     Run,
-    SkippedCodon,
     State,
     TerminalCodon,
     Tokens,
@@ -103,7 +101,7 @@ def ended(state: State) -> Iterator[Execution]:
     """Yield every ended execution, work that a rollback discarded included, oldest run first."""
     for run in reversed(state.runs):
         for codon in run.codons:
-            if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+            if isinstance(codon, TerminalCodon):
                 yield Execution(run, codon)
 
 
