@@ -40,7 +40,14 @@ _WORDS = re.compile(
 )
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.I)
 
-_UNIT_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}
+_UNIT_MS = {
+    "ms": 1.0,
+    "s": 1000.0,
+    "m": 60_000.0,
+    "h": 3_600_000.0,
+    "d": 86_400_000.0,
+    "w": 604_800_000.0,
+}
 
 
 def retry_after_ms(text: str, now: datetime) -> int | None:
@@ -58,7 +65,7 @@ def retry_after_ms(text: str, now: datetime) -> int | None:
             return waited
 
     said = _WORDS.search(text)
-    return None if said is None else round(sum(_milliseconds(*part) for part in _parts(said)))
+    return None if said is None else round(sum(milliseconds_of(*part) for part in _parts(said)))
 
 
 def _of_header(value: str, now: datetime) -> int | None:
@@ -66,22 +73,25 @@ def _of_header(value: str, now: datetime) -> int | None:
     if number := _SECONDS.match(value):
         return round(float(number[1]) * 1000)
 
+    moment = http_date(value)
+    return None if moment is None else max(0, (moment - now) // timedelta(milliseconds=1))
+
+
+def http_date(value: str) -> datetime | None:
+    """Parse an HTTP date (RFC 9110), in UTC; None if it is none."""
     try:
         moment = parsedate_to_datetime(value)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-
-    return max(0, (moment - now) // timedelta(milliseconds=1))
 
 
 def _parts(said: re.Match[str]) -> list[tuple[str, str]]:
     return _PART.findall(said["span"])
 
 
-def _milliseconds(number: str, unit: str) -> float:
+def milliseconds_of(number: str, unit: str) -> float:
+    """Return a span of time whose unit is a word or its abbreviation, from `ms` to weeks."""
     unit = unit.lower()
     name = "ms" if unit.startswith(("ms", "milli")) else unit[0]
     return float(number) * _UNIT_MS[name]
@@ -100,11 +110,12 @@ class FailureRule:
     advice: str | None = None
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def verbose(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of words, in which spaces are escaped."""
     return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
 
 
-CONTEXT_FULL = _words(
+CONTEXT_FULL = verbose(
     r"""exceeded\ the\ .{0,40}output\ token\ maximum | prompt\ is\ too\ long
     | context_length_exceeded | maximum\ context\ length | context\ window\ (?:is\ )?exceed
     | exceeds?\ the\ (?:model's\ )?(?:maximum\ )?context\ (?:window|length|limit)
@@ -145,7 +156,7 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "rate-limit",
         True,
-        _words(
+        verbose(
             r"""rate[\ _-]?limit | too[\ _]many[\ _](?:requests|tokens) | rate\ exceeded
             | throttl(?:ed|ing) | requests?\ per\ (?:minute|second) | tokens?\ per\ minute
             | please\ retry\ in\ \d"""
@@ -154,32 +165,32 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""\bcredits?\b | \bbilling\b | \binsufficient(?:\b|_) | quota | \bbalance\b
             | \bbudget\b | usage\ limit | payment\ required | \b402\b | hit\ your\ .{0,20}limit"""
         ),
     ),
-    *(FailureRule("api-error", False, _words(words), advice) for words, advice in _BEDROCK),
+    *(FailureRule("api-error", False, verbose(words), advice) for words, advice in _BEDROCK),
     FailureRule("api-error", False, CONTEXT_FULL, "The agent's context was full."),
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter | model\ refused
             | blocked\ (?:due\ to|by)\ .{0,30}(?:safety|filter)"""
         ),
         "The model refused this prompt: try another wording or another model.",
     ),
-    FailureRule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
+    FailureRule("rate-limit", True, verbose(r"\b429\b | resource_?exhausted")),
     FailureRule(
         "timeout",
         True,
-        _words(r"tim(?:ed|e)[\ _-]?out | deadline[\ _]?exceeded | \b408\b | \b504\b"),
+        verbose(r"tim(?:ed|e)[\ _-]?out | deadline[\ _]?exceeded | \b408\b | \b504\b"),
     ),
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""unauthori[sz]ed | authenticat | (?:invalid|incorrect|missing|wrong)\ api\ key
             | invalid_api_key | api\ key\ (?:not|is\ not|was\ not)\ | permission[\ _]?denied
             | permission_error | oauth\ token | run\ /login | not\ logged\ in | forbidden
@@ -191,7 +202,7 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "api-error",
         True,
-        _words(
+        verbose(
             r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
             | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
             | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
