@@ -30,10 +30,10 @@ from hankweave_server.agents.base import (
     named_account,
 )
 from hankweave_server.agents.process.environment import common, data_directory
-from hankweave_server.agents.process.own_program import own_program_with
 from hankweave_server.agents.process.program import files_named_in, run_prepared
 from hankweave_server.agents.session import Program
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.confinement.own_program import own_program_with
 from hankweave_server.domain.model_routes import is_known_to_ask, known_as
 from hankweave_server.fsutil import make_private_directory, replace
 
