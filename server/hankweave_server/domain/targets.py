@@ -205,7 +205,7 @@ def of_prefix(
             hint="Enter 4 to 40 hexadecimal digits.",
         )
 
-    on_thread = _thread_checkpoints(state)
+    on_thread = thread_checkpoints(state)
     matches = [sha for sha in known if sha.startswith(prefix) and sha in on_thread]
     matches = matches or [sha for sha in known if sha.startswith(prefix)]
     former = (new for old, new in renamed.items() if old.startswith(prefix))
@@ -430,7 +430,8 @@ def _as_seen_by(state: State, run: Run) -> State:
     )
 
 
-def _thread_checkpoints(state: State) -> frozenset[Sha]:
+def thread_checkpoints(state: State) -> frozenset[Sha]:
+    """Return the checkpoints that the thread names, and the initial one."""
     entries = thread(state)
     shas = (
         sha
