@@ -35,9 +35,11 @@ from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 _SEED_TYPES = frozenset({"system", "assistant", "user", "result"})
 
 
-def wrapped(stream: Literal["stdout", "stderr"], text: str, timestamp: str) -> bytes:
-    """Return a log line for plain text, in the form that Hankweave uses for stderr."""
-    entry = {"type": stream, "timestamp": timestamp, "message": text}
+def wrapped(
+    kind: Literal["stdout", "stderr", "truncated", "gap"], text: str, timestamp: str
+) -> bytes:
+    """Return a log line for plain text or a note, in the form that Hankweave uses for stderr."""
+    entry = {"type": kind, "timestamp": timestamp, "message": text}
     return msgspec.json.encode(entry)
 
 
@@ -182,7 +184,7 @@ class AgentLog:
         if self._size + len(data) > self._limit:
             self._is_full = True
             message = f"The log has reached its limit of {self._limit} bytes; the rest is omitted."
-            data = _note("truncated", message, timestamp)
+            data = wrapped("truncated", message, timestamp) + b"\n"
 
         try:
             self._write(self._gap(timestamp) + data)
@@ -207,13 +209,8 @@ class AgentLog:
             return b""
 
         message = f"The disk was full: {counted(self._lost, 'line is', 'lines are')} missing here."
-        return _note("gap", message, timestamp)
+        return wrapped("gap", message, timestamp) + b"\n"
 
     def _write(self, data: bytes) -> None:
         append_whole(self._descriptor, data)
         self._size += len(data)
-
-
-def _note(kind: str, message: str, timestamp: str) -> bytes:
-    entry = {"type": kind, "timestamp": timestamp, "message": message}
-    return msgspec.json.encode(entry) + b"\n"

@@ -7,6 +7,7 @@ need this; it asks over its own stdin and stdout.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import socket
 import sys
@@ -90,10 +91,11 @@ class HookServer:
         if connection is None:
             return False
 
-        # A hook without output leaves the decision to the agent's own rules.
-        with connection:
+        # A hook without output leaves the decision to the agent's own rules. A few hundred bytes
+        # fit into the socket's buffer, so an error means that the hook is gone.
+        with connection, contextlib.suppress(OSError):
             if isinstance(verdict, Forbidden):
-                _send(connection, msgspec.json.encode(hook_output(verdict)))
+                connection.sendall(msgspec.json.encode(hook_output(verdict)))
 
         return True
 
@@ -121,11 +123,3 @@ async def _read_to_end(connection: socket.socket) -> bytes:
             return bytes(received)
 
         received += chunk[: _MOST - len(received)]
-
-
-def _send(connection: socket.socket, answer: bytes) -> None:
-    # A few hundred bytes fit into the socket's buffer, so an error means that the hook is gone.
-    try:
-        connection.sendall(answer)
-    except OSError:
-        return

@@ -37,7 +37,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
 from hankweave_server.agents.process.environment import common
-from hankweave_server.agents.process.program import run_program
+from hankweave_server.agents.process.program import files_named_in, run_program
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.agents.session import Program
 from hankweave_server.clock import Clock, SystemClock
@@ -80,10 +80,7 @@ class CommandAgent:
 
     def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
         """Return its program, and the files that its arguments name."""
-        named = (word for word in self.argv[1:] if word.startswith("/"))
-        # Not of pathlib, which raises for a word that is too long for a path.
-        files = tuple(Path(word) for word in named if os.path.isfile(word))
-        return AgentNeeds(read=files, programs=self.argv[:1])
+        return AgentNeeds(read=files_named_in(self.argv), programs=self.argv[:1])
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]

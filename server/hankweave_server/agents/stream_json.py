@@ -338,9 +338,8 @@ def _provider_error(message: Object) -> Iterator[LimitReported]:
 
 
 def _denied(message: Object) -> Iterator[str]:
-    denials = message.get("permission_denials")
-    for each in denials if isinstance(denials, list) else []:
-        if call := as_text(as_object(each).get("tool_use_id")):
+    for each in as_objects(message.get("permission_denials")):
+        if call := as_text(each.get("tool_use_id")):
             yield call
 
 

@@ -26,7 +26,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import BranchMade, CodonChosen
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
-from hankweave_server.domain import targets
+from hankweave_server.api.lookup import target_named
 from hankweave_server.domain.execution_thread import newest_run, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.branch.branch import Branching
@@ -140,12 +140,5 @@ class Branches:
     @handles(ExecutionBranch)
     async def make(self, command: ExecutionBranch, request: Request) -> BranchMade:
         """Make a branch; the reply comes after `execution.branched`."""
-        known = self._ctx.checkpointer.known
-        target = targets.of_prefix(
-            self._ctx.state,
-            known,
-            command.checkpoint_sha,
-            self._ctx.checkpointer.missing,
-            self._ctx.checkpointer.renamed,
-        )
+        target = target_named(command.checkpoint_sha, self._ctx.state, self._ctx.checkpointer)
         return await self._branching.perform(target, command.path, request.causes)

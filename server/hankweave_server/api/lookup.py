@@ -23,7 +23,7 @@ from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import Listings, TreeListing
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain import targets
-from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints
+from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints, RollbackTarget
 from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, shown
@@ -47,6 +47,11 @@ def the_checkpoint(
         return targets.of_prefix(state, known, name, missing, renamed).checkpoint
     except Refused as refusal:
         raise Refused(refusal.code, refusal.message, path=at, hint=refusal.hint) from None
+
+
+def target_named(prefix: str, state: State, store: CheckpointAccess) -> RollbackTarget:
+    """Return the target that a sha or a prefix means; raise Refused."""
+    return targets.of_prefix(state, store.known, prefix, store.missing, store.renamed)
 
 
 def the_path(text: str, *, at: str) -> tuple[bytes, ...]:

@@ -18,8 +18,8 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
+from hankweave_server.api.lookup import target_named
 from hankweave_server.checkpoints.repair import NoRepository, Source, repository_source
-from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import GivenUp, check_store
@@ -64,14 +64,7 @@ class StoreMaintenance:
                 hint="Leave out line breaks and other control characters.",
             )
 
-        known = self._checkpointer.known
-        target = targets.of_prefix(
-            self._ledger.state,
-            known,
-            command.checkpoint_sha,
-            self._checkpointer.missing,
-            self._checkpointer.renamed,
-        )
+        target = target_named(command.checkpoint_sha, self._ledger.state, self._checkpointer)
         name = None if command.name is None else self._checkpointer.clean(command.name)
         with self._refusing("changed", "no pin was changed"):
             return await self._housekeeper.pin(

@@ -98,18 +98,6 @@ class Diffs:
         self._past = past
         self._kept: OrderedDict[tuple[str, str, Selection], DiffResult] = OrderedDict()
 
-    async def answer(self, command: CheckpointDiff) -> DiffPage:
-        """Answer the command; refuse paths that neither side knows."""
-        old = self._past.named(command.from_sha, at="$.data.from")
-        new = None if command.to_sha is None else self._past.named(command.to_sha, at="$.data.to")
-        return await self.page(
-            ComparedSides(old, new),
-            command.paths,
-            patch=command.patch,
-            limit=command.limit,
-            cursor=command.cursor,
-        )
-
     async def page(
         self,
         sides: ComparedSides,
@@ -269,7 +257,16 @@ class PastReader:
 
     @handles(CheckpointDiff)
     async def diff(self, command: CheckpointDiff) -> DiffPage:
-        return await self._diffs.answer(command)
+        """Compare a checkpoint with another or with now; refuse paths that neither side knows."""
+        old = self._past.named(command.from_sha, at="$.data.from")
+        new = None if command.to_sha is None else self._past.named(command.to_sha, at="$.data.to")
+        return await self._diffs.page(
+            ComparedSides(old, new),
+            command.paths,
+            patch=command.patch,
+            limit=command.limit,
+            cursor=command.cursor,
+        )
 
     # --- files --------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
+from hankweave_server.api.lookup import target_named
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
@@ -52,7 +53,7 @@ class Rollbacks:
             reason=command.reason,
             reuse_after=_reuse_after(command),
         )
-        return await self._performed(journey, request.causes)
+        return await self.move_files(journey, request.causes)
 
     @handles(RollbackUndo, RollbackRedo)
     async def undo_or_redo(
@@ -69,7 +70,7 @@ class Rollbacks:
             keep_edits=command.keep_edits,
             reason=command.reason,
         )
-        return await self._performed(journey, request.causes)
+        return await self.move_files(journey, request.causes)
 
     @handles(RollbackPreview)
     async def preview(self, command: RollbackPreview, request: Request) -> RollbackReport:
@@ -77,14 +78,9 @@ class Rollbacks:
         return await self._rollback.preview(previewed, request.causes, patch=command.patch)
 
     async def move_files(
-        self, request: RollbackRequest, causes: tuple[int | str, ...]
-    ) -> RollbackReport:
-        """Perform a rollback that another handler has prepared."""
-        return await self._performed(request, causes)
-
-    async def _performed(
         self, journey: RollbackRequest, causes: tuple[int | str, ...]
     ) -> RollbackReport:
+        """Perform a rollback that a handler, here or elsewhere, has prepared."""
         try:
             return await self._rollback.perform(journey, causes)
         except CutShort as error:
@@ -119,8 +115,7 @@ class RollbackRequests:
         state, known = self._ctx.state, self._ctx.checkpointer.known
         match command:
             case RollbackToCheckpoint(checkpoint_sha=prefix):
-                store = self._ctx.checkpointer
-                return targets.of_prefix(state, known, prefix, store.missing, store.renamed)
+                return target_named(prefix, state, self._ctx.checkpointer)
             case RollbackToCodon(codon_id=codon_id, checkpoint_type=kind):
                 return targets.of_codon(state, known, codon_id, kind)
             case RollbackToLastSuccess():

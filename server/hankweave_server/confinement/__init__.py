@@ -12,6 +12,7 @@ Modules, in reading order:
 - `namespaces`: a mount namespace, in which everything is read-only or hidden but some folders
 - `landlock`: rules for paths and TCP ports
 - `seccomp`: the filter of system calls
+- `own_program`: a module of this package as a separate program
 - `bwrap`: the command line of bubblewrap, where that alone may mount
 - `kernel`: system calls that Python does not have
 """

@@ -128,9 +128,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     temporary: str | None = None
     """A private folder for temporary files and caches."""
 
-    sockets: tuple[str, ...] = ()
-    """Unix sockets of the server for this agent (hooks, tools)."""
-
     programs: tuple[str, ...] = ()
     """Real paths of the programs that are run, for those that PATH reaches through links."""
 
@@ -248,7 +245,7 @@ def workspace_policy(facts: Facts, profile: Profile = "workspace") -> Policy:
         return Policy(profile="none")
 
     own = _given(facts.agent_home, facts.temporary)
-    write = (*own, *DEVICES, *facts.agent_write, *facts.sockets)
+    write = (*own, *DEVICES, *facts.agent_write)
     if profile == "workspace":
         write = (facts.work_tree, *write, *facts.extra_write)
 
@@ -262,7 +259,7 @@ def workspace_policy(facts: Facts, profile: Profile = "workspace") -> Policy:
         *facts.agent_read,
         *facts.extra_read,
     )
-    ours = (*own, *facts.sockets, *_given(facts.data), *facts.agent_read, *facts.agent_write)
+    ours = (*own, *_given(facts.data), *facts.agent_read, *facts.agent_write)
     if is_below(facts.work_tree, facts.state_directory):
         ours = (facts.work_tree, *ours)
 

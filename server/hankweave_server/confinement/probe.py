@@ -20,6 +20,7 @@ from hankweave_server.confinement import bwrap, kernel, landlock
 from hankweave_server.confinement import fence as fence_program
 from hankweave_server.confinement.fence import Plan
 from hankweave_server.confinement.namespaces import is_below
+from hankweave_server.confinement.own_program import own_program
 from hankweave_server.confinement.policy import (
     SYSTEM_READ,
     Fence,
@@ -31,11 +32,6 @@ from hankweave_server.fsutil import temporary_folder
 
 _DEADLINE = 20.0
 """Seconds; the programs that this module runs take a fraction of one."""
-
-_BOOTSTRAP = (
-    "import importlib, sys; sys.path.insert(0, sys.argv[1]); "
-    "sys.exit(importlib.import_module(sys.argv[2]).main(sys.argv[3:]))"
-)
 
 
 @cache
@@ -202,9 +198,7 @@ def _plan_file(fence: Fence, is_recognized: bool = False) -> BinaryIO:
 
 
 def _own_program(*arguments: str) -> tuple[str, ...]:
-    root = str(Path(hankweave_server.__file__).parent.parent)
-    isolated = (sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOTSTRAP)
-    return (*isolated, root, fence_program.__name__, *arguments)
+    return (*own_program(fence_program.__name__), *arguments)
 
 
 def plan_of(fence: Fence) -> Plan:

@@ -66,14 +66,14 @@ class EventFilter:
     With `descendants_of`, `take` needs every line after `begins_after`, in journal order.
     """
 
-    def __init__(self, query: EventsQuery, read: Read, last: int, at: str = "$.data") -> None:
+    def __init__(self, query: EventsQuery, read: Read, last: int) -> None:
         """Check a query against a journal that ends at `last`; raise Refused."""
         self._query = query
-        self._since_seq, self._since_time = _bound(query.since, f"{at}.since")
-        self._until_seq, self._until_time = _bound(query.until, f"{at}.until")
-        _require_known(query.caused_by, last, f"{at}.causedBy")
-        _require_known(query.descendants_of, last, f"{at}.descendantsOf")
-        _require_known(query.ancestors_of, last, f"{at}.ancestorsOf")
+        self._since_seq, self._since_time = _bound(query.since, "$.data.since")
+        self._until_seq, self._until_time = _bound(query.until, "$.data.until")
+        _require_known(query.caused_by, last, "$.data.causedBy")
+        _require_known(query.descendants_of, last, "$.data.descendantsOf")
+        _require_known(query.ancestors_of, last, "$.data.ancestorsOf")
 
         root = query.descendants_of
         self.is_in_journal_order = root is not None
@@ -85,7 +85,7 @@ class EventFilter:
         self._text = None if query.text is None else query.text.casefold()
         is_plain = query.text is not None and _PLAIN.fullmatch(query.text) is not None
         self._word = query.text.lower().encode() if query.text and is_plain else None
-        self._types = _pattern_of(query.types, f"{at}.types") if query.types else None
+        self._types = _pattern_of(query.types, "$.data.types") if query.types else None
 
     @property
     def begins_after(self) -> int:

@@ -34,7 +34,7 @@ from hankweave_protocol.state import (
     StartingConditions,
     State,
 )
-from hankweave_server.domain.lifecycle import wait_of
+from hankweave_server.domain.lifecycle import is_terminal, wait_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def active_codon(state: State) -> CodonExecution | None:
         return None
 
     newest = run.codons[-1]
-    return None if end_state(newest) else newest
+    return None if is_terminal(newest) else newest
 
 
 def suspended_codon(state: State) -> CodonExecution | None:
@@ -303,10 +303,6 @@ def suspended_codon(state: State) -> CodonExecution | None:
 
     newest = run.codons[-1]
     return None if wait_of(newest) is None else newest
-
-
-def end_state(codon: CodonExecution) -> bool:
-    return isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
 
 
 def attempts_made(state: State, codon_id: CodonId) -> int:
@@ -455,12 +451,11 @@ def starting_conditions(
 
 def restored_checkpoint(state: State) -> Sha | None:
     """Return the target of a rollback that no codon has continued from yet; it may be a rig's."""
-    run = newest_run(state)
-    if run is None or run.codons or not isinstance(run.starting_conditions, Continuation):
+    run = waiting_run(state)
+    if run is None or not isinstance(run.starting_conditions, Continuation):
         return None
 
-    conditions = run.starting_conditions
-    return conditions.source.checkpoint_sha if conditions.reason == "rollback" else None
+    return run.starting_conditions.source.checkpoint_sha
 
 
 def now_coordinate(state: State, last_seq: int) -> Coordinate | None:

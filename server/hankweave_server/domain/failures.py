@@ -8,21 +8,20 @@ because any number may look like one. The tests have real messages for each rule
 `retry_after_ms` reads how long a provider asks to wait, from its header or its words. The text
 comes from an agent and is not trusted: what cannot be parsed is ignored.
 
-`decide` chooses between another attempt, continuing without the codon, and the end of the run. The
-number of attempts is counted from the state, so that a restart neither forgets attempts nor grants
-new ones (Hankweave keeps the counters in memory).
+`retry_of` decides whether there is another attempt. The number of attempts is counted from the
+state, so that a restart neither forgets attempts nor grants new ones (Hankweave keeps the counters
+in memory).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal
 
-from hankweave_protocol.hank import RetryConfig
+from hankweave_protocol.hank import Codon, RetryConfig
 from hankweave_protocol.state import FailureReason
 
 LONGEST_MS = 60 * 60 * 1000
@@ -41,7 +40,14 @@ _WORDS = re.compile(
 )
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.I)
 
-_UNIT_MS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}
+_UNIT_MS = {
+    "ms": 1.0,
+    "s": 1000.0,
+    "m": 60_000.0,
+    "h": 3_600_000.0,
+    "d": 86_400_000.0,
+    "w": 604_800_000.0,
+}
 
 
 def retry_after_ms(text: str, now: datetime) -> int | None:
@@ -59,7 +65,7 @@ def retry_after_ms(text: str, now: datetime) -> int | None:
             return waited
 
     said = _WORDS.search(text)
-    return None if said is None else round(sum(_milliseconds(*part) for part in _parts(said)))
+    return None if said is None else round(sum(milliseconds_of(*part) for part in _parts(said)))
 
 
 def _of_header(value: str, now: datetime) -> int | None:
@@ -67,22 +73,25 @@ def _of_header(value: str, now: datetime) -> int | None:
     if number := _SECONDS.match(value):
         return round(float(number[1]) * 1000)
 
+    moment = http_date(value)
+    return None if moment is None else max(0, (moment - now) // timedelta(milliseconds=1))
+
+
+def http_date(value: str) -> datetime | None:
+    """Parse an HTTP date (RFC 9110), in UTC; None if it is none."""
     try:
         moment = parsedate_to_datetime(value)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-
-    return max(0, (moment - now) // timedelta(milliseconds=1))
 
 
 def _parts(said: re.Match[str]) -> list[tuple[str, str]]:
     return _PART.findall(said["span"])
 
 
-def _milliseconds(number: str, unit: str) -> float:
+def milliseconds_of(number: str, unit: str) -> float:
+    """Return a span of time whose unit is a word or its abbreviation, from `ms` to weeks."""
     unit = unit.lower()
     name = "ms" if unit.startswith(("ms", "milli")) else unit[0]
     return float(number) * _UNIT_MS[name]
@@ -101,11 +110,12 @@ class FailureRule:
     advice: str | None = None
 
 
-def _words(pattern: str) -> re.Pattern[str]:
+def verbose(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of words, in which spaces are escaped."""
     return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
 
 
-CONTEXT_FULL = _words(
+CONTEXT_FULL = verbose(
     r"""exceeded\ the\ .{0,40}output\ token\ maximum | prompt\ is\ too\ long
     | context_length_exceeded | maximum\ context\ length | context\ window\ (?:is\ )?exceed
     | exceeds?\ the\ (?:model's\ )?(?:maximum\ )?context\ (?:window|length|limit)
@@ -146,7 +156,7 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "rate-limit",
         True,
-        _words(
+        verbose(
             r"""rate[\ _-]?limit | too[\ _]many[\ _](?:requests|tokens) | rate\ exceeded
             | throttl(?:ed|ing) | requests?\ per\ (?:minute|second) | tokens?\ per\ minute
             | please\ retry\ in\ \d"""
@@ -155,32 +165,32 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""\bcredits?\b | \bbilling\b | \binsufficient(?:\b|_) | quota | \bbalance\b
             | \bbudget\b | usage\ limit | payment\ required | \b402\b | hit\ your\ .{0,20}limit"""
         ),
     ),
-    *(FailureRule("api-error", False, _words(words), advice) for words, advice in _BEDROCK),
+    *(FailureRule("api-error", False, verbose(words), advice) for words, advice in _BEDROCK),
     FailureRule("api-error", False, CONTEXT_FULL, "The agent's context was full."),
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter | model\ refused
             | blocked\ (?:due\ to|by)\ .{0,30}(?:safety|filter)"""
         ),
         "The model refused this prompt: try another wording or another model.",
     ),
-    FailureRule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
+    FailureRule("rate-limit", True, verbose(r"\b429\b | resource_?exhausted")),
     FailureRule(
         "timeout",
         True,
-        _words(r"tim(?:ed|e)[\ _-]?out | deadline[\ _]?exceeded | \b408\b | \b504\b"),
+        verbose(r"tim(?:ed|e)[\ _-]?out | deadline[\ _]?exceeded | \b408\b | \b504\b"),
     ),
     FailureRule(
         "api-error",
         False,
-        _words(
+        verbose(
             r"""unauthori[sz]ed | authenticat | (?:invalid|incorrect|missing|wrong)\ api\ key
             | invalid_api_key | api\ key\ (?:not|is\ not|was\ not)\ | permission[\ _]?denied
             | permission_error | oauth\ token | run\ /login | not\ logged\ in | forbidden
@@ -192,7 +202,7 @@ RULES: tuple[FailureRule, ...] = (
     FailureRule(
         "api-error",
         True,
-        _words(
+        verbose(
             r"""overloaded | \bat\ capacity\b | \b5[02]\d\b | internal\ server\ error | bad\ gateway
             | unavailable | connection | network | econn\w+ | enotfound | eai_again | epipe
             | socket\ hang\ up | fetch\ failed | reset\ by\ peer | stream\ (?:ended|closed)
@@ -221,7 +231,7 @@ def classify(
     return FailureReason(
         type=rule.kind,
         retriable=rule.retriable,
-        message=" ".join(_sentences(message, rule.advice)),
+        message=" ".join(filter(None, (message, rule.advice))),
         retry_after_ms=retry_after_ms(said, now) if rule.retriable and now is not None else None,
     )
 
@@ -230,14 +240,6 @@ def is_context_full(text: str) -> bool:
     """Return whether an agent's text means that its model accepts no more input."""
     return CONTEXT_FULL.search(text.strip()) is not None
 
-
-def _sentences(message: str, advice: str | None) -> Iterator[str]:
-    yield message
-    if advice is not None:
-        yield advice
-
-
-OnFailure: TypeAlias = Literal["abort", "retry", "ignore"]
 
 DEFAULT_RETRIES = RetryConfig()
 
@@ -252,50 +254,17 @@ class RetryDecision:
     after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ignore:
-    """The failure stays on record and the plan continues."""
+def retry_of(codon: Codon, reason: FailureReason, *, attempts: int) -> RetryDecision | None:
+    """Return the next attempt of a failed codon by its failure policy; None: the run has failed.
 
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The run has failed."""
-
-    ends_server: bool
-    """True: no client could decide otherwise. False: the server waits for a command."""
-    sentence: str
-
-
-Decision: TypeAlias = RetryDecision | Ignore | GiveUp
-
-
-def decide(
-    on_failure: OnFailure,
-    config: RetryConfig | None,
-    reason: FailureReason,
-    *,
-    attempts: int,
-    headless: bool,
-    halted: bool = False,
-) -> Decision:
-    """Apply a codon's failure policy (Hankweave, failure policy and retries).
-
-    `attempts` counts the one that has just failed. `halted`: a person, or the end of the server,
-    stopped the codon; then no policy applies, because the end was intended. A headless server ends
-    whenever it gives up; with clients it stays up, so that one of them can roll back.
+    `attempts` counts the one that has just failed (Hankweave, failure policy and retries).
     """
-    if halted:
-        return GiveUp(headless, "It was stopped.")
+    config = codon.retry_config or DEFAULT_RETRIES
+    if codon.on_failure != "retry" or not reason.retriable or attempts >= config.max_attempts:
+        return None
 
-    match on_failure:
-        case "ignore":
-            return Ignore()
-        case "abort":
-            return GiveUp(headless, "Its onFailure is 'abort'.")
-        case "retry":
-            return _next_try(config or DEFAULT_RETRIES, reason, attempts, headless)
-        case _:
-            assert_never(on_failure)
+    wait = delay_ms(config, attempts, reason.retry_after_ms)
+    return RetryDecision(attempts + 1, config.max_attempts, wait)
 
 
 def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = None) -> int:
@@ -309,16 +278,3 @@ def delay_ms(config: RetryConfig, attempts: int, retry_after_ms: int | None = No
         asked = config.delay_ms * 2 ** min(max(attempts - 1, 0), 32)
 
     return min(max(asked, 0), config.max_delay_ms)
-
-
-def _next_try(
-    config: RetryConfig, reason: FailureReason, attempts: int, headless: bool
-) -> Decision:
-    if not reason.retriable:
-        return GiveUp(headless, "A retry would not help.")
-
-    if attempts >= config.max_attempts:
-        return GiveUp(headless, f"It has failed {attempts} times.")
-
-    wait = delay_ms(config, attempts, reason.retry_after_ms)
-    return RetryDecision(attempts + 1, config.max_attempts, wait)

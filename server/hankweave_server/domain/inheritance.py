@@ -174,18 +174,10 @@ def _as_it_was(codon: CodonExecution, at: CheckpointRecord, known: Checkpoints) 
 def _at_work(codon: CodonExecution, known: Checkpoints) -> PreparingCodon | StartingCodon:
     rig = rig_checkpoint(codon)
     if rig is None or rig not in known:
-        return PreparingCodon(
-            codon_id=codon.codon_id,
-            start_time=codon.start_time,
-            loop_context=codon.loop_context,
-            attempt=codon.attempt,
-        )
+        return PreparingCodon(**lifecycle.identity_of(codon))
 
     return StartingCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **lifecycle.identity_of(codon),
         sentinels=NO_SENTINELS,
         rig_setup_checkpoint=rig,
     )

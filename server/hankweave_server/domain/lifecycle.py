@@ -56,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, TypedDict, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -80,17 +80,17 @@ from hankweave_protocol.state import (
     FailureReason,
     InitializingCodon,
     LoadedSentinels,
+    LoopContext,
     PreparingCodon,
     ReusedResult,
     RunningCodon,
     SkippedCodon,
     StartingCodon,
+    TerminalCodon,
     Tokens,
     WorkingCodon,
 )
 from hankweave_server.domain.failures import classify
-
-Active = ActiveCodon
 
 MOVES: Mapping[CodonStatus, frozenset[CodonStatus]] = {
     "preparing": frozenset({"starting", "completed", "failed", "skipped"}),
@@ -160,16 +160,16 @@ def active_status_of(codon: ActiveCodon) -> ActiveStatus:
 
 
 def is_terminal(codon: CodonExecution) -> bool:
-    return not MOVES[status_of(codon)]
+    return isinstance(codon, TerminalCodon)
 
 
 def is_active(codon: CodonExecution) -> bool:
-    return not isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
+    return not is_terminal(codon)
 
 
 def active(codon: CodonExecution) -> ActiveCodon:
     """Return the same record, typed as active; raise IllegalTransition for a terminal one."""
-    if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+    if isinstance(codon, TerminalCodon):
         raise IllegalTransition(codon.codon_id, status_of(codon), status_of(codon))
 
     return codon
@@ -241,12 +241,27 @@ def with_wait(
 # --- the moves ----------------------------------------------------------------------------------
 
 
-def start_agent(codon: PreparingCodon) -> StartingCodon:
-    return StartingCodon(
+class CodonIdentity(TypedDict):
+    """The fields of an execution that are the same in all its states."""
+
+    codon_id: CodonId
+    start_time: str
+    loop_context: LoopContext | None
+    attempt: int
+
+
+def identity_of(codon: CodonExecution) -> CodonIdentity:
+    return CodonIdentity(
         codon_id=codon.codon_id,
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+    )
+
+
+def start_agent(codon: PreparingCodon) -> StartingCodon:
+    return StartingCodon(
+        **identity_of(codon),
         waited_ms=codon.waited_ms,
         sentinels=NO_SENTINELS,
     )
@@ -256,10 +271,7 @@ def await_session(
     codon: StartingCodon, *, pid: int, log_path: str, previous_session_id: str | None
 ) -> InitializingCodon:
     return InitializingCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
@@ -271,10 +283,7 @@ def await_session(
 
 def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
     return RunningCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
@@ -291,10 +300,7 @@ def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
 def finish_sentinels(codon: RunningCodon) -> CompletingSentinelsCodon:
     """Move on when the agent has ended and its sentinels have not."""
     return CompletingSentinelsCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
@@ -323,10 +329,7 @@ def complete(
     reuse_key: str | None = None,
 ) -> CompletedCodon:
     return CompletedCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=waited_ms_at(codon, end_time),
         reuse_key=reuse_key,
         end_time=end_time,
@@ -357,10 +360,7 @@ def complete_unstarted(
 ) -> CompletedCodon:
     """Complete a codon that starts no agent, as its budget is spent: no session, no log."""
     return CompletedCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         claude_session_id="",
@@ -407,10 +407,7 @@ def fail(
 ) -> FailedCodon:
     known = _Known(codon)
     return FailedCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         failed_during=active_status_of(codon),
@@ -440,10 +437,7 @@ def skip(
 ) -> SkippedCodon:
     known = _Known(codon)
     return SkippedCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
+        **identity_of(codon),
         waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         skipped_during=active_status_of(codon),

@@ -24,9 +24,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from email.utils import parsedate_to_datetime
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
+
+from hankweave_server.domain.failures import http_date, milliseconds_of, verbose
 
 LimitKind: TypeAlias = Literal["usage", "rate", "overload", "billing"]
 LimitSource: TypeAlias = Literal["event", "header", "text", "none"]
@@ -128,36 +129,32 @@ _OVERLOAD_NAMES = frozenset({"overloaded", "overloaded_error"})
 _BILLING_NAMES = frozenset({"billing_error", "insufficient_quota"})
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
-
-
-_BILLING = _words(
+_BILLING = verbose(
     r"""credit\ balance\ is\ too\ low | insufficient_quota | billing_error
     | check\ your\ plan\ and\ billing | payment\ required"""
 )
-_USAGE = _words(
+_USAGE = verbose(
     r"""^you've\ (?:hit|reached)\ your\ (?:.{1,40}\ )?limit\b
     | ^(?:claude\ )?(?:(?:ai|code)\ )?
       (?:usage|\d+-hour|weekly|opus|sonnet)\ (?:\w+\ )?limit\ reached
     | exhausted\ your\ daily\ quota"""
 )
-_REJECTED = _words(r"^api\ error:\ .{0,40}\((\d{3})\)|^api\ error:\ (\d{3})\b")
-_LAST_STATUS = _words(r"exceeded\ retry\ limit,\ last\ status:\ (\d{3})")
-_DAILY = _words(r"exhausted\ your\ daily\ quota | per[_\ ]?day\b | requestsperday | daily\ limit")
+_REJECTED = verbose(r"^api\ error:\ .{0,40}\((\d{3})\)|^api\ error:\ (\d{3})\b")
+_LAST_STATUS = verbose(r"exceeded\ retry\ limit,\ last\ status:\ (\d{3})")
+_DAILY = verbose(r"exhausted\ your\ daily\ quota | per[_\ ]?day\b | requestsperday | daily\ limit")
 
 # Sentences of providers; believed from a program that is known to pass them on, not from others.
-_PROVIDER_RATE = _words(
+_PROVIDER_RATE = verbose(
     r"""\b429\b | rate[\ _-]?limit | too\ many\ requests | resource_?exhausted
     | please\ retry\ in\ \d | quota\ exceeded | exceeded\ your\ current\ quota"""
 )
-_PROVIDER_OVERLOAD = _words(
+_PROVIDER_OVERLOAD = verbose(
     r"""\boverloaded\b | \bat\ capacity\b | \b(?:502|503|504|529)\b | service\ unavailable
     | status:?\ unavailable | high\ demand"""
 )
 _PASSES_ON = frozenset({"codex", "gemini", "opencode"})
 
-_ONE_MODEL = _words(r"\b(?:opus|sonnet|haiku)\b | on\ this\ model")
+_ONE_MODEL = verbose(r"\b(?:opus|sonnet|haiku)\b | on\ this\ model")
 
 _GEMINI_EXITS: Mapping[int, LimitKind] = {429 % 256: "rate", 503 % 256: "overload"}
 """Gemini CLI exits with the HTTP status, of which the kernel keeps eight bits."""
@@ -261,12 +258,8 @@ def _of_headers(headers: Mapping[str, str], now: datetime) -> Iterator[datetime]
         yield now + _bounded(timedelta(seconds=float(value)))
         return
 
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return
-
-    yield moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    if (moment := http_date(value)) is not None:
+        yield moment
 
 
 def _is_number(value: str) -> bool:
@@ -281,7 +274,6 @@ _SPAN = re.compile(
     re.I,
 )
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_UNIT})(?![a-z])", re.I)
-_SECONDS_OF = {"w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "ms": 0.001, "s": 1.0}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WHEN = re.compile(
     r"(?:resets|try\ again\ at)\s+(?:at\s+)?"
@@ -301,16 +293,11 @@ def _of_text(text: str, now: datetime, zone: tzinfo) -> Iterator[datetime]:
 
     if said := _SPAN.search(text):
         parts: list[tuple[str, str]] = _PART.findall(said["span"])
-        yield now + _bounded(timedelta(seconds=sum(_seconds(*part) for part in parts)))
+        span = timedelta(milliseconds=sum(milliseconds_of(*part) for part in parts))
+        yield now + _bounded(span)
 
     if when := _WHEN.search(text):
         yield from _of_local_time(when, now, _zone_of(when["zone"]) or zone)
-
-
-def _seconds(number: str, unit: str) -> float:
-    unit = unit.lower()
-    name = "ms" if unit.startswith(("ms", "milli")) else unit[0]
-    return float(number) * _SECONDS_OF[name]
 
 
 def _zone_of(name: str | None) -> tzinfo | None:

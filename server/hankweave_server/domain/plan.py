@@ -25,6 +25,7 @@ from hankweave_protocol.state import (
     PlanEntry,
     SkippedCodon,
     State,
+    TerminalCodon,
     Tokens,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
@@ -327,10 +328,7 @@ def iteration_duration_ms(state: State, entry: PlanEntry) -> int:
 
 
 def _is_over_budget(ended: CodonExecution) -> bool:
-    return (
-        isinstance(ended, CompletedCodon | FailedCodon | SkippedCodon)
-        and ended.budget_exceeded is not None
-    )
+    return isinstance(ended, TerminalCodon) and ended.budget_exceeded is not None
 
 
 def _iteration_codons(state: State, entry: PlanEntry) -> list[CodonExecution]:

@@ -24,7 +24,6 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import (
     EMPTY_STATE,
     CodonExecution,
-    CompletedCodon,
     ExecutedSentinels,
     FailedCodon,
     PreparingCodon,
@@ -32,6 +31,7 @@ from hankweave_protocol.state import (
     RunStatus,
     SkippedCodon,
     State,
+    TerminalCodon,
     WorkingCodon,
 )
 from hankweave_protocol.transitions import (
@@ -352,7 +352,7 @@ def _with_sentinels(state: State, update: SentinelStatesUpdated) -> State:
         if index is None or codon is None or isinstance(codon, PreparingCodon):
             raise NoActiveCodon(update.run_id, update.codon_id)
 
-        if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+        if isinstance(codon, TerminalCodon):
             final = update.sentinels
             executed = ExecutedSentinels(executed=final.loaded, total_cost=final.total_cost)
             return _with_codon(run, index, replace(codon, sentinels=executed))

@@ -23,11 +23,9 @@ from hankweave_protocol.replies import KeepReason, KeptCheckpoint
 from hankweave_protocol.state import Continuation, State
 from hankweave_server.domain.execution_thread import (
     beginnings,
-    end_checkpoint,
-    rig_checkpoint,
     thread,
 )
-from hankweave_server.domain.targets import Checkpoints
+from hankweave_server.domain.targets import Checkpoints, thread_checkpoints
 
 _KEPT = "refs/hankweave/kept/"
 """Refs that alone lead to their checkpoints, of any run."""
@@ -191,11 +189,6 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
     """Return the thread's checkpoints: its origins, the ones it names, and the ones it took."""
     entries = thread(state)
     executions = {(entry.run_id, entry.codon.codon_id) for entry in entries}
-    named = {
-        sha
-        for entry in entries
-        for sha in (rig_checkpoint(entry.codon), end_checkpoint(entry.codon))
-    }
     taken = {
         sha
         for sha, record in known.items()
@@ -207,8 +200,7 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
         if isinstance(run.starting_conditions, Continuation)
     }
     origins |= set(beginnings(state).values())
-    needed = named | taken | origins | {state.initial_checkpoint}
-    return frozenset(sha for sha in needed if sha is not None)
+    return thread_checkpoints(state).union(taken, filter(None, origins))
 
 
 def of_discarded_attempts(state: State, parents: Mapping[Sha, tuple[Sha, ...]]) -> frozenset[Sha]:

@@ -205,7 +205,7 @@ def of_prefix(
             hint="Enter 4 to 40 hexadecimal digits.",
         )
 
-    on_thread = _thread_checkpoints(state)
+    on_thread = thread_checkpoints(state)
     matches = [sha for sha in known if sha.startswith(prefix) and sha in on_thread]
     matches = matches or [sha for sha in known if sha.startswith(prefix)]
     former = (new for old, new in renamed.items() if old.startswith(prefix))
@@ -325,12 +325,8 @@ def _codon_checkpoint(
     match kind:
         case "rig-setup":
             return rig_checkpoint(codon)
-        case "completed":
-            return end_checkpoint(codon) if isinstance(codon, CompletedCodon) else None
-        case "error":
-            return end_checkpoint(codon) if isinstance(codon, FailedCodon) else None
-        case "skipped":
-            return end_checkpoint(codon) if isinstance(codon, SkippedCodon) else None
+        case "completed" | "error" | "skipped":
+            return end_checkpoint(codon) if _END_TYPES.get(type(codon)) == kind else None
         case "end":
             return end_checkpoint(codon) or rig_checkpoint(codon)
         case "start":
@@ -401,14 +397,9 @@ def _keeps(
 
 def _holds_end(entry: ThreadEntry, sha: Sha) -> bool:
     """Return whether the files of this checkpoint contain the codon's finished work."""
-    match entry.codon:
-        case CompletedCodon(completion_checkpoint=end):
-            return end == sha
-        case SkippedCodon(skip_checkpoint=end):
-            return end == sha
-        case _:
-            # An error checkpoint has broken work: the codon runs again, not the one after it.
-            return False
+    # An error checkpoint has broken work: the codon runs again, not the one after it.
+    is_finished = isinstance(entry.codon, CompletedCodon | SkippedCodon)
+    return is_finished and end_checkpoint(entry.codon) == sha
 
 
 def _newest_of(entries: tuple[ThreadEntry, ...]) -> CodonId | None:
@@ -439,7 +430,8 @@ def _as_seen_by(state: State, run: Run) -> State:
     )
 
 
-def _thread_checkpoints(state: State) -> frozenset[Sha]:
+def thread_checkpoints(state: State) -> frozenset[Sha]:
+    """Return the checkpoints that the thread names, and the initial one."""
     entries = thread(state)
     shas = (
         sha
@@ -456,17 +448,17 @@ def _types_of(codon: CodonExecution, known: Checkpoints) -> list[str]:
         found.append("rig-setup")
 
     if end_checkpoint(codon) in known:
-        match codon:
-            case CompletedCodon():
-                found.append("completed")
-            case FailedCodon():
-                found.append("error")
-            case SkippedCodon():
-                found.append("skipped")
-            case _:
-                pass
+        found.append(_END_TYPES[type(codon)])
 
     return found
+
+
+_END_TYPES: Mapping[type, CodonCheckpointType] = {
+    CompletedCodon: "completed",
+    FailedCodon: "error",
+    SkippedCodon: "skipped",
+}
+"""The type of the checkpoint at a codon's end, by how it ended."""
 
 
 def _described(record: CheckpointRecord) -> str:

@@ -76,7 +76,7 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
 
     # A codon's record is one object: the thread contains the very same.
     on_thread = frozenset(id(entry.codon) for entry in thread(state))
-    line = frozenset(_line_to_now(state))
+    line = frozenset(run.run_id for run in line_of(state))
     attempts = attempt_runs(state)
     return tuple(
         RunLine(
@@ -105,11 +105,6 @@ def attempt_runs(state: State) -> dict[RunId, str]:
         for run_id in (*each.earlier_runs, each.run_id)
         if run_id is not None
     }
-
-
-def _line_to_now(state: State) -> Iterator[RunId]:
-    """Walk back from the newest run; every run continues an earlier one."""
-    return (run.run_id for run in line_of(state))
 
 
 def _codon_line(codon: CodonExecution, on_thread: bool) -> CodonLine:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hankweave_protocol.events import StateTransition
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import StateValidation, ValidationError, ValidationWarning
 from hankweave_protocol.state import (
@@ -43,7 +42,8 @@ from hankweave_protocol.transitions import (
     RunStarted,
     SentinelStatesUpdated,
 )
-from hankweave_server.domain.costs import sentinels_of
+from hankweave_server.domain.checkpoints.records import JournalLine, transition_in
+from hankweave_server.domain.costs import dollars_of, sentinels_of
 from hankweave_server.domain.lifecycle import cost_of, is_terminal, sentinel_cost_of, tokens_of
 from hankweave_server.plain_text import counted
 
@@ -87,7 +87,7 @@ def validate(
 def costs_of(state: State) -> dict[CodonKey, float]:
     """Return the cost of each codon, its sentinels included, in USD."""
     return {
-        CodonKey(run.run_id, codon.codon_id, position): cost_of(codon) + sentinel_cost_of(codon)
+        CodonKey(run.run_id, codon.codon_id, position): dollars_of(codon)
         for run in state.runs
         for position, codon in enumerate(run.codons)
     }
@@ -304,20 +304,6 @@ _SHAPES = {shape.TYPE: shape for shape in _COUNTED}
 _WORDS = tuple(name.encode() for name in _SHAPES)
 
 
-class _Line(msgspec.Struct):
-    type: str
-    data: msgspec.Raw
-
-
-class _Body(msgspec.Struct):
-    type: str
-    data: msgspec.Raw
-
-
-class _Transition(msgspec.Struct):
-    transition: _Body
-
-
 @dataclass(slots=True)
 class _Tally:
     """One execution while its cost is added up."""
@@ -383,10 +369,6 @@ class CostTally:
 
 def _change_in(line: bytes) -> object:
     """Return the transition in an event, if it is one that affects costs."""
-    event = msgspec.json.decode(line, type=_Line)
-    if event.type != StateTransition.TYPE:
-        return None
-
-    body = msgspec.json.decode(event.data, type=_Transition).transition
-    shape = _SHAPES.get(body.type)
-    return None if shape is None else msgspec.json.decode(body.data, type=shape)
+    body = transition_in(msgspec.json.decode(line, type=JournalLine))
+    shape = None if body is None else _SHAPES.get(body.type)
+    return None if body is None or shape is None else msgspec.json.decode(body.data, type=shape)

@@ -70,9 +70,8 @@ def read(layout: Layout) -> ArchiveManifest:
 
     Raises Refused if it is damaged.
     """
-    try:
-        data = layout.archive_manifest.read_bytes()
-    except FileNotFoundError:
+    data = fsutil.content_of(layout.archive_manifest)
+    if data is None:
         return ArchiveManifest(version=VERSION, entries=())
 
     return codec.decode_value(ArchiveManifest, data)
@@ -327,12 +326,8 @@ class Archives:
 
 def intended(layout: Layout) -> ArchiveIntent | None:
     """Return the intent of an unfinished archiving; raise Refused if it is damaged."""
-    try:
-        data = layout.archive_intent.read_bytes()
-    except FileNotFoundError:
-        return None
-
-    return codec.decode_value(ArchiveIntent, data)
+    data = fsutil.content_of(layout.archive_intent)
+    return None if data is None else codec.decode_value(ArchiveIntent, data)
 
 
 def both_places(layout: Layout) -> AbstractContextManager[ArchivePlaces]:

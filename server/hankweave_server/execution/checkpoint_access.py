@@ -18,7 +18,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -51,6 +51,9 @@ from hankweave_server.git.line_merge import LineMerger, SideNames
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 
+if TYPE_CHECKING:
+    from hankweave_server.execution.session_files import SessionFiles
+
 IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
 """Returns the intent of the restore for which a safety checkpoint is taken."""
 
@@ -66,19 +69,6 @@ class Reporting:
 
 
 T = TypeVar("T")
-
-
-class SessionPlaces(Protocol):
-    """Where the session files of agents and sentinels are; called in the worker thread."""
-
-    def of_checkpoint(self, also: frozenset[str]) -> Mapping[str, Path]:
-        """Return the files that a checkpoint keeps, and those in `also` that exist."""
-
-    def of_rewind(self) -> tuple[Callable[[str], Path | None], Iterable[str]]:
-        """Return where a rewind puts each file, and the names of those it may remove."""
-
-    def of_branch(self, name: str) -> Path | None:
-        """Return where a branch gets its copy of a file of the original; None for nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +88,7 @@ class CheckpointAccess:
         self,
         engine: CheckpointEngine,
         *,
-        sessions: SessionPlaces | None = None,
+        sessions: SessionFiles | None = None,
         require_lock: Callable[[], None] = lambda: None,
         on_broken: Callable[[Exception], None] = lambda _error: None,
         on_head_moved: Callable[[], None] = lambda: None,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -36,7 +37,6 @@ from hankweave_server.execution.checkpoint_access import (
     IntentOf,
     MergeOutcome,
     Reporting,
-    SessionPlaces,
 )
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.quiet import Quiet, Work
@@ -46,6 +46,9 @@ from hankweave_server.logs import logger
 from hankweave_server.plain_text import counted
 from hankweave_server.worktree.names import shown
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
+
+if TYPE_CHECKING:
+    from hankweave_server.execution.session_files import SessionFiles
 
 VERIFIED_SECONDS = 600.0
 """Seconds between two comparisons of everything with the watch."""
@@ -77,7 +80,7 @@ class Checkpointer(CheckpointAccess):
         clock: Clock,
         *,
         clean: Callable[[str], str] = str,
-        sessions: SessionPlaces | None = None,
+        sessions: SessionFiles | None = None,
         require_lock: Callable[[], None] = lambda: None,
         on_head_moved: Callable[[], None] = lambda: None,
         quiet: Quiet | None = None,

@@ -43,9 +43,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import AftermathIntent, ArchivePlace
 from hankweave_protocol.state import (
     CompletedCodon,
-    FailedCodon,
     PlanEntry,
-    SkippedCodon,
     TerminalCodon,
 )
 from hankweave_server import fsutil
@@ -419,7 +417,7 @@ class PostCodon:
         if entry is None or codon.codon_id == upcoming or not is_done(codon, plan):
             return None
 
-        assert isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon), "what is done ended"
+        assert isinstance(codon, TerminalCodon), "what is done ended"
 
         named = AftermathIntent(run_id=entries[-1].run_id, codon_id=codon.codon_id)
         is_expected = await anyio.to_thread.run_sync(self._expected) == named

@@ -75,8 +75,6 @@ from hankweave_server.agents.process import leftovers
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import (
-    end_state,
-    next_codon,
     plan_entry,
     suspended_codon,
     thread,
@@ -112,7 +110,6 @@ class Recovered:
     crashed_codon: CodonExecution | None
     adopted: int
     finished_rollback: bool
-    rolled_back: bool
 
 
 class Recovery:
@@ -145,7 +142,6 @@ class Recovery:
             crashed_codon=crashed_codon,
             adopted=len(adopted),
             finished_rollback=finished is not None,
-            rolled_back=undone is not None,
         )
 
     async def begin_if_new(
@@ -243,7 +239,7 @@ class Recovery:
         if crashed is None:
             return None, None
 
-        active = [codon for codon in crashed.codons if not end_state(codon)]
+        active = [codon for codon in crashed.codons if not lifecycle.is_terminal(codon)]
         entries = [self._failure_of(crashed, codon) for codon in active]
         await ctx.ledger.record(
             *entries,
@@ -407,14 +403,6 @@ class Recovery:
 
         end = self._ctx.checkpointer.known.get(newest.error_checkpoint)
         return end is not None and end.kind == "exit"
-
-    def pending(self) -> PlanEntry | None:
-        """Return what is left to run, if anything."""
-        codon_id = next_codon(self._ctx.state)
-        if codon_id is None:
-            return None
-
-        return plan_entry(self._ctx.state.execution_plan, codon_id)
 
 
 def _nothing_to_go_back_to() -> ErrorEvent:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal, assert_never
+from typing import Literal
 
 import anyio
 
@@ -43,7 +43,7 @@ from hankweave_server.domain.execution_thread import (
     thread,
     upcoming_codon,
 )
-from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
+from hankweave_server.domain.failures import RetryDecision, retry_of
 from hankweave_server.execution.codon.reuse import wants_reuse
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
@@ -513,15 +513,12 @@ class Runner:
 
     async def _fail_or_retry(self, entry: PlanEntry, failed: FailedCodon) -> None:
         """Apply the failure policy; clients can already see what comes next."""
-        codon, reason = entry.codon, failed.failure_reason
         made = attempts_made(self._ctx.state, entry.codon_id)
-        match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
-            case RetryDecision() as retry if not (self._guard.is_closing or self._is_held):
-                await self._pause_before(retry, entry, failed)
-            case RetryDecision() | GiveUp() | Ignore():
-                await self._give_up(_failure_sentence(failed))
-            case other:
-                assert_never(other)
+        retry = retry_of(entry.codon, failed.failure_reason, attempts=made)
+        if retry is None or self._guard.is_closing or self._is_held:
+            await self._give_up(_failure_sentence(failed))
+        else:
+            await self._pause_before(retry, entry, failed)
 
     async def _pause_before(
         self, retry: RetryDecision, entry: PlanEntry, failed: FailedCodon
@@ -659,8 +656,8 @@ def _ignored_sentence(failed: FailedCodon) -> str:
     return f"Codon {failed.codon_id}{where} failed, continuing (onFailure=ignore)"
 
 
-def _failure_sentence(terminal: TerminalCodon) -> str:
-    if isinstance(terminal, FailedCodon) and terminal.failure_reason.message is not None:
-        return f"Codon {terminal.codon_id} failed: {terminal.failure_reason.message}"
+def _failure_sentence(failed: FailedCodon) -> str:
+    if failed.failure_reason.message is not None:
+        return f"Codon {failed.codon_id} failed: {failed.failure_reason.message}"
 
-    return f"Codon {terminal.codon_id} failed."
+    return f"Codon {failed.codon_id} failed."

@@ -31,7 +31,6 @@ from hankweave_server.domain.budget.report import is_budgeted, summary
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.execution_thread import (
     active_codon,
-    end_state,
     is_done,
     newest_run,
     next_codon,
@@ -45,6 +44,7 @@ from hankweave_server.domain.execution_thread import (
     thread,
     waiting_run,
 )
+from hankweave_server.domain.lifecycle import is_terminal
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
@@ -175,7 +175,7 @@ def new_run(ctx: ExecutionContext, conditions: StartingConditions) -> Run:
 
 def closing(run: Run, end_time: str, plan: tuple[PlanEntry, ...]) -> RunCompleted | RunFailed:
     newest = run.codons[-1] if run.codons else None
-    if newest is not None and end_state(newest) and not is_done(newest, plan):
+    if newest is not None and is_terminal(newest) and not is_done(newest, plan):
         return RunFailed(run_id=run.run_id, end_time=end_time)
 
     return RunCompleted(run_id=run.run_id, end_time=end_time)
@@ -186,7 +186,7 @@ NEWEST = 100
 
 
 def snapshot_of(state: State, *, uptime_ms: int, is_rolling_back: bool) -> StateSnapshot:
-    ended = (entry.codon for entry in reversed(thread(state)) if end_state(entry.codon))
+    ended = (entry.codon for entry in reversed(thread(state)) if is_terminal(entry.codon))
     return StateSnapshot(
         completed_codons=tuple(islice(ended, NEWEST)),
         file_tree=(),

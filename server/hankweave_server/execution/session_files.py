@@ -24,7 +24,7 @@ _BEING_WRITTEN = ".tmp"
 
 
 class SessionFiles:
-    """The session files of one execution."""
+    """The session files of one execution; its methods are called in a worker thread."""
 
     def __init__(
         self,

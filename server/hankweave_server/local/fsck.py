@@ -87,7 +87,8 @@ async def _check(layout: Layout, recorded: OnRecord, report_progress: ReportProg
 
     A cancelled check ends after the object it is reading.
     """
-    watch = ProgressWatch(report=partial(report_store_progress, report_progress))
+    watch = ProgressWatch()
+    watch.attach(partial(report_store_progress, report_progress))
     is_given_up = threading.Event()
 
     def check(meter: Meter) -> FsckReport:

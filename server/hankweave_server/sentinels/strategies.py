@@ -9,9 +9,10 @@ clock.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from hankweave_protocol.sentinels import (
     CountExecution,
@@ -49,20 +50,28 @@ class _Buffer:
         return [batch] if batch else []
 
 
-class Strategy(Protocol):
-    """The interface of the four strategies."""
+class Strategy(ABC):
+    """The base of the four strategies: what they collect is due at a time, or at the end."""
 
+    def __init__(self) -> None:
+        self._buffer = _Buffer()
+
+    @abstractmethod
     def add(self, firing: Firing, now: float) -> list[Batch]:
         """Add a firing; return the batches that it completes."""
 
     def due(self) -> float | None:
         """Return the time to call `at`; None if only a firing can change anything."""
+        return None
 
     def at(self, now: float) -> list[Batch]:
         """Return the batches that are due by now."""
+        due = self.due()
+        return self._buffer.emptied() if due is not None and due <= now else []
 
     def flush(self) -> list[Batch]:
         """Return everything collected, at the end of the codon."""
+        return self._buffer.emptied()
 
 
 def strategy_of(config: SentinelConfig, now: float) -> Strategy:
@@ -80,40 +89,14 @@ def strategy_of(config: SentinelConfig, now: float) -> Strategy:
             assert_never(other)
 
 
-class Immediate:
+class Immediate(Strategy):
     """A strategy that makes a batch of every firing."""
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
         return [firing]
 
-    def due(self) -> float | None:
-        return None
 
-    def at(self, now: float) -> list[Batch]:
-        return []
-
-    def flush(self) -> list[Batch]:
-        return []
-
-
-class _Buffered:
-    """The base of the strategies that collect firings: flush at the end, and when time is due."""
-
-    def __init__(self) -> None:
-        self._buffer = _Buffer()
-
-    def due(self) -> float | None:
-        return None
-
-    def at(self, now: float) -> list[Batch]:
-        due = self.due()
-        return self._buffer.emptied() if due is not None and due <= now else []
-
-    def flush(self) -> list[Batch]:
-        return self._buffer.emptied()
-
-
-class Debounce(_Buffered):
+class Debounce(Strategy):
     """A strategy that makes a batch when nothing has fired for `quiet` seconds."""
 
     def __init__(self, quiet: float) -> None:
@@ -130,7 +113,7 @@ class Debounce(_Buffered):
         return self._last + self._quiet if self._buffer.frames else None
 
 
-class Count(_Buffered):
+class Count(Strategy):
     """A strategy that makes a batch of every `threshold` firings."""
 
     def __init__(self, threshold: int) -> None:
@@ -143,7 +126,7 @@ class Count(_Buffered):
         return self._buffer.emptied() if has_enough or self._buffer.is_full else []
 
 
-class TimeWindow(_Buffered):
+class TimeWindow(Strategy):
     """A strategy that makes a batch at the end of each window of `length` seconds with firings.
 
     Windows are counted from the start, so the schedule is fixed.

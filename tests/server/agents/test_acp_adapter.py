@@ -32,7 +32,7 @@ from hankweave_server.agents.base import (
     ToolCalled,
     ToolReturned,
 )
-from hankweave_server.agents.process import own_program
+from hankweave_server.confinement import own_program
 from support.token_counts import counts
 from support.waiting import limited
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.agents.process import keeper, process_table
-from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.process_table import containment, kill, make, members, remove
+from hankweave_server.confinement.own_program import own_program
 from support.waiting import LIMIT
 
 # It prints that it has started, in its own session, and sleeps.

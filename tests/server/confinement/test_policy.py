@@ -41,7 +41,7 @@ def facts(**changes: Any) -> Facts:
 
 def test_the_work_tree_is_writable_and_the_state_hidden() -> None:
     """Of the state, an agent reaches its own home, its temporary files and its sockets."""
-    policy = workspace_policy(facts(sockets=(f"{STATE}/agents/hook.sock",)))
+    policy = workspace_policy(facts(agent_write=(f"{STATE}/agents/hook.sock",)))
     assert TREE in policy.write
     assert STATE in policy.hidden
     assert STATE not in (*policy.read, *policy.write)

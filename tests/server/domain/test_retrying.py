@@ -6,64 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hankweave_protocol.hank import RetryConfig
+from hankweave_protocol.hank import Codon, RetryConfig
 from hankweave_protocol.state import FailureReason
-from hankweave_server.domain.failures import (
-    Decision,
-    GiveUp,
-    Ignore,
-    RetryDecision,
-    decide,
-    delay_ms,
-)
+from hankweave_server.domain.failures import RetryDecision, delay_ms, retry_of
 
 TRANSIENT = FailureReason(type="api-error", retriable=True)
 PERMANENT = FailureReason(type="api-error", retriable=False)
 
 
-def kind(decision: Decision) -> str:
-    return type(decision).__name__
+def codon(on_failure: str, config: RetryConfig | None = None) -> Codon:
+    return Codon(
+        id="one",
+        name="One",
+        model="sonnet",
+        continuation_mode="fresh",
+        on_failure=on_failure,
+        retry_config=config,
+    )
 
 
 @pytest.mark.parametrize(
-    ("on_failure", "reason", "attempts", "expected"),
+    ("on_failure", "reason", "attempts", "is_retried"),
     [
-        ("abort", TRANSIENT, 1, "GiveUp"),
-        ("abort", PERMANENT, 1, "GiveUp"),
-        ("ignore", TRANSIENT, 1, "Ignore"),
-        ("ignore", PERMANENT, 99, "Ignore"),
-        ("retry", TRANSIENT, 1, "RetryDecision"),
-        ("retry", TRANSIENT, 2, "RetryDecision"),
-        ("retry", TRANSIENT, 3, "GiveUp"),
-        ("retry", TRANSIENT, 4, "GiveUp"),
-        ("retry", PERMANENT, 1, "GiveUp"),
+        ("abort", TRANSIENT, 1, False),
+        ("abort", PERMANENT, 1, False),
+        ("ignore", TRANSIENT, 1, False),
+        ("ignore", PERMANENT, 99, False),
+        ("retry", TRANSIENT, 1, True),
+        ("retry", TRANSIENT, 2, True),
+        ("retry", TRANSIENT, 3, False),
+        ("retry", TRANSIENT, 4, False),
+        ("retry", PERMANENT, 1, False),
     ],
 )
-def test_policy_reason_and_attempts_decide(on_failure, reason, attempts, expected) -> None:
+def test_policy_reason_and_attempts_decide(on_failure, reason, attempts, is_retried) -> None:
     """Three attempts are made by default; only transient failures are retried."""
-    for headless in (True, False):
-        decision = decide(on_failure, None, reason, attempts=attempts, headless=headless)
-        assert kind(decision) == expected
-        if isinstance(decision, GiveUp):
-            assert decision.ends_server is headless
-            assert decision.sentence
-
-
-@pytest.mark.parametrize("on_failure", ["abort", "retry", "ignore"])
-def test_what_a_person_stopped_has_no_policy(on_failure) -> None:
-    """A stopped codon is neither retried nor ignored, and a headless server ends."""
-    halted = {"attempts": 1, "halted": True}
-    assert decide(on_failure, None, TRANSIENT, headless=True, **halted) == GiveUp(
-        True, "It was stopped."
-    )
-    assert decide(on_failure, None, TRANSIENT, headless=False, **halted) == GiveUp(
-        False, "It was stopped."
-    )
-
-
-def test_an_ignored_failure_is_only_ignored() -> None:
-    """An ignored failure gives no other decision."""
-    assert decide("ignore", None, PERMANENT, attempts=1, headless=True) == Ignore()
+    retry = retry_of(codon(on_failure), reason, attempts=attempts)
+    assert (retry is not None) is is_retried
 
 
 def test_each_attempt_waits_twice_as_long() -> None:
@@ -71,8 +50,8 @@ def test_each_attempt_waits_twice_as_long() -> None:
     config = RetryConfig(max_attempts=10, delay_ms=1000, max_delay_ms=10_000)
     waits = []
     for attempts in range(1, 10):
-        decision = decide("retry", config, TRANSIENT, attempts=attempts, headless=False)
-        assert isinstance(decision, RetryDecision)
+        decision = retry_of(codon("retry", config), TRANSIENT, attempts=attempts)
+        assert decision is not None
         assert (decision.attempt, decision.max_attempts) == (attempts + 1, 10)
         waits.append(decision.after_ms)
 
@@ -94,7 +73,7 @@ def test_each_attempt_waits_twice_as_long() -> None:
 def test_the_provider_may_say_how_long(asked: int | None, waited: int) -> None:
     """The provider's delay applies within the hank's limit; more than an hour is ignored."""
     reason = FailureReason(type="rate-limit", retriable=True, retry_after_ms=asked)
-    decision = decide("retry", RetryConfig(), reason, attempts=1, headless=False)
+    decision = retry_of(codon("retry", RetryConfig()), reason, attempts=1)
     assert decision == RetryDecision(2, 3, waited)
 
 

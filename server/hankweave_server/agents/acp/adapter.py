@@ -30,10 +30,10 @@ from hankweave_server.agents.base import (
     named_account,
 )
 from hankweave_server.agents.process.environment import common, data_directory
-from hankweave_server.agents.process.own_program import own_program_with
-from hankweave_server.agents.process.program import run_prepared
+from hankweave_server.agents.process.program import files_named_in, run_prepared
 from hankweave_server.agents.session import Program
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.confinement.own_program import own_program_with
 from hankweave_server.domain.model_routes import is_known_to_ask, known_as
 from hankweave_server.fsutil import make_private_directory, replace
 
@@ -228,9 +228,7 @@ class AcpAgent:
         if known is None:
             return named_account("acp", environment)
 
-        wanted = self.keys if self.keys is not None else keys_of(self.command, model)
-        given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
-        seen = {**common(os.environ, given), **environment}
+        seen = {**common(os.environ, self._given(model)), **environment}
         secrets = (f"{n}={v}" for n, v in sorted(seen.items()) if n.endswith(("_KEY", "_TOKEN")))
         provider = model.partition("/")[0] if "/" in model else ""
         home = seen.get("HOME", "~")
@@ -265,7 +263,7 @@ class AcpAgent:
 
         return AgentNeeds(
             home=None if home is None else home.folder,
-            read=(*read, *_paths_among(self.command)),
+            read=(*read, *files_named_in(self.command)),
             write=write,
             programs=self.command[:1],
         )
@@ -311,8 +309,7 @@ class AcpAgent:
         return task.asks or self.asks_first
 
     def _environment(self, task: AgentTask) -> dict[str, str]:
-        wanted = self.keys if self.keys is not None else keys_of(self.command, task.model)
-        given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
+        given = self._given(task.model)
         if home := home_of(self.command, self.homes):
             home.settle(os.environ, asks=self._is_to_ask(task), data=data_directory(task))
             given.pop(home.variable, None)  # The server's value is not for this execution.
@@ -324,6 +321,11 @@ class AcpAgent:
             given |= _settle_opencode(home.folder, Path(os.environ.get("HOME", "/")))
 
         return given | self._for_opencode(task)
+
+    def _given(self, model: str) -> dict[str, str]:
+        """Return the server's variables that are keys for this agent."""
+        wanted = self.keys if self.keys is not None else keys_of(self.command, model)
+        return {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
 
     def _for_opencode(self, task: AgentTask) -> dict[str, str]:
         """Return OpenCode's variables; permissions given here override the user's settings."""
@@ -384,13 +386,6 @@ def _names_in(folder: Path, but: frozenset[str]) -> list[str]:
         return sorted({entry.name for entry in folder.iterdir()} - but)
     except OSError:
         return []
-
-
-def _paths_among(command: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files that the arguments name, such as the script of an interpreter."""
-    return tuple(
-        Path(word) for word in command[1:] if word.startswith("/") and os.path.isfile(word)
-    )
 
 
 def _is_among(name: str, wanted: Sequence[str]) -> bool:

@@ -19,8 +19,9 @@ import glob
 import json
 import shutil
 import sqlite3
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from hankweave_server.fsutil import sync_file
 
@@ -31,16 +32,27 @@ _PATIENCE = 2.0
 _FROM = "session-0000-00-00T00-00"
 
 
-class Memory(Protocol):
+class Memory(ABC):
     """The storage of one agent's conversations."""
 
-    @property
-    def place(self) -> Path:
+    suffix: ClassVar[str]
+    """Of the sessions' files."""
+
+    def __init__(self, folder: Path, work_tree: Path) -> None:
+        self._folder = folder
+        self._work_tree = work_tree
+        self._seen: object = None
+        self.place = folder
         """The path that the agent gets in an environment variable."""
 
+    @abstractmethod
     def begin(self, session: str | None) -> None:
         """Install the session to resume, or none. Raises OSError."""
 
+    @abstractmethod
+    def end(self) -> None: ...
+
+    @abstractmethod
     def keep(self, session: str) -> None:
         """Update the session's file; does nothing if the agent has written nothing.
 
@@ -49,8 +61,19 @@ class Memory(Protocol):
 
     def forget(self, session: str) -> None:
         """Remove a session's file that could not be updated and would resume an outdated state."""
+        self._file(session).unlink(missing_ok=True)
 
-    def end(self) -> None: ...
+    def _file(self, session: str) -> Path:
+        return self._folder / f"{session}{self.suffix}"
+
+    def _draft(self, session: str) -> Path:
+        return self._file(session).with_suffix(".tmp")
+
+    def _publish(self, session: str, version: object) -> None:
+        """Replace the session's file with its draft, which has this version of the storage."""
+        sync_file(self._draft(session))
+        self._draft(session).replace(self._file(session))
+        self._seen = version
 
 
 def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
@@ -59,15 +82,15 @@ def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
     return kept(folder, work_tree)
 
 
-class Database:
+class Database(Memory):
     """OpenCode's storage; `folder` has the files of all sessions and the current database."""
 
+    suffix = ".db"
+
     def __init__(self, folder: Path, work_tree: Path) -> None:
-        self._folder = folder
-        self._work_tree = work_tree
+        super().__init__(folder, work_tree)
         self.place = folder / AT_WORK
         self._connection: sqlite3.Connection | None = None
-        self._seen: object = None
 
     def begin(self, session: str | None) -> None:
         self._clear()
@@ -105,17 +128,12 @@ class Database:
         if version == self._seen:
             return  # No other connection has changed it since.
 
-        draft = self._file(session).with_suffix(".tmp")
+        draft = self._draft(session)
         draft.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(draft)) as copy:
             connection.backup(copy)
 
-        sync_file(draft)
-        draft.replace(self._file(session))
-        self._seen = version
-
-    def forget(self, session: str) -> None:
-        self._file(session).unlink(missing_ok=True)
+        self._publish(session, version)
 
     def end(self) -> None:
         if self._connection is not None:
@@ -123,9 +141,6 @@ class Database:
             self._connection = self._seen = None
 
         self._clear()
-
-    def _file(self, session: str) -> Path:
-        return self._folder / f"{session}.db"
 
     def _clear(self) -> None:
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -138,13 +153,10 @@ class Database:
         return self._connection
 
 
-class ConversationLines:
+class ConversationLines(Memory):
     """Gemini CLI's storage; `place` is its home and also has the files of all sessions."""
 
-    def __init__(self, place: Path, work_tree: Path) -> None:
-        self.place = place
-        self._work_tree = work_tree
-        self._seen: object = None
+    suffix = ".jsonl"
 
     def begin(self, session: str | None) -> None:
         if session is None or not self._file(session).exists():
@@ -168,21 +180,12 @@ class ConversationLines:
         if version == self._seen:
             return
 
-        draft = self._file(session).with_suffix(".tmp")
         content = path.read_bytes()
-        draft.write_bytes(content[: content.rfind(b"\n") + 1])
-        sync_file(draft)
-        draft.replace(self._file(session))
-        self._seen = version
-
-    def forget(self, session: str) -> None:
-        self._file(session).unlink(missing_ok=True)
+        self._draft(session).write_bytes(content[: content.rfind(b"\n") + 1])
+        self._publish(session, version)
 
     def end(self) -> None:
         """Do nothing; all files are in place."""
-
-    def _file(self, session: str) -> Path:
-        return self.place / f"{session}.jsonl"
 
     def _files_of(self, session: str) -> list[Path]:
         name = f"session-*-{glob.escape(session[:8])}.json*"

@@ -11,5 +11,4 @@ Modules, in reading order:
 - `stdio`: the pipes of an agent, without blocking calls and in bounded memory
 - `program`: one program run as an agent, put together from the above
 - `subprocess_task`: a command that is not an agent (rigs, checks), below a keeper as well
-- `own_program`: a module of this package as a separate program
 """

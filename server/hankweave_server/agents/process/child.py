@@ -37,9 +37,9 @@ from hankweave_server.agents.process.leftovers import (
     AgentRecord,
     kill_members,
 )
-from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
 from hankweave_server.background_tasks import task_group
+from hankweave_server.confinement.own_program import own_program
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.confinement.probe import prepared
 

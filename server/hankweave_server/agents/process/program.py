@@ -121,6 +121,13 @@ def _find(program: str, search_path: str | None, work_tree: Path, hint: str) -> 
     return found
 
 
+def files_named_in(command: Sequence[str]) -> tuple[Path, ...]:
+    """Return the files that the arguments name, such as the script of an interpreter."""
+    named = (word for word in command[1:] if word.startswith("/"))
+    # Not of pathlib, which raises for a word that is too long for a path.
+    return tuple(Path(word) for word in named if os.path.isfile(word))
+
+
 def _own_fence(program: Program, task: AgentTask, found: Sequence[str]) -> Fence | None:
     if task.fence is None or task.fence.is_open:
         return None

@@ -17,12 +17,12 @@ from hankweave_server.agents.base import (
     is_file_name,
     named_account,
 )
-from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.program import run_program
 from hankweave_server.agents.scripted import player
 from hankweave_server.agents.session import Program
 from hankweave_server.agents.stream_json import user_message
 from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.confinement.own_program import own_program
 from hankweave_server.fsutil import make_private_directory
 
 

@@ -30,12 +30,17 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.budget.spending import NOTHING, Execution, Spending, counted, total
 from hankweave_server.domain.execution_thread import newest_run
+from hankweave_server.domain.plan import loop_of
 
 
 def dollar_limit(hank: Hank, of_start: float | None) -> float | None:
     """Return what an execution may cost in USD: the lower limit of the hank and the start."""
     budget = None if hank.overrides is None else hank.overrides.budget
-    limits = (of_start, None if budget is None else budget.max_dollars)
+    return lowest(of_start, None if budget is None else budget.max_dollars)
+
+
+def lowest(*limits: float | None) -> float | None:
+    """Return the lowest limit; None if there is none."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -124,6 +129,8 @@ CURRENCIES: tuple[Currency, ...] = ("cost", "duration", "outputTokens", "context
 
 NO_BUDGET = CodonBudget()
 
+_LIMITS = ("max_dollars", "max_time_seconds", "max_output_tokens", "max_context_tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
@@ -207,10 +214,10 @@ def allowance(
     budget alone, as if it came last.
     """
     limits = [*_own_limits(entry.codon, _earlier_tries(state, entry))]
-    loop = _loop_of(hank, entry)
+    loop = loop_of(hank, entry)
     of_loop = None if loop is None else loop.budget
     whole = capped(hank, ceilings)
-    if not (_is_limited(of_loop) or _is_limited(whole)):
+    if not (is_limited(of_loop) or is_limited(whole)):
         return Allowance(tuple(_tightest(limits)))  # Nothing that was done before counts.
 
     done = counted(state)
@@ -224,11 +231,9 @@ def allowance(
     return Allowance(tuple(_tightest(limits)))
 
 
-def _is_limited(budget: ContainerBudget | None) -> bool:
-    if budget is None:
-        return False
-
-    return budget.max_dollars is not None or budget.max_time_seconds is not None
+def is_limited(budget: ContainerBudget | CodonBudget | None) -> bool:
+    """Return whether a budget limits anything."""
+    return any(getattr(budget, name, None) is not None for name in _LIMITS)
 
 
 def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
@@ -236,8 +241,8 @@ def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
     overrides = hank.overrides
     own = (overrides.budget if overrides is not None else None) or ContainerBudget()
     return ContainerBudget(
-        max_dollars=_lower(own.max_dollars, ceilings.max_dollars),
-        max_time_seconds=_lower(own.max_time_seconds, ceilings.max_time_seconds),
+        max_dollars=lowest(own.max_dollars, ceilings.max_dollars),
+        max_time_seconds=lowest(own.max_time_seconds, ceilings.max_time_seconds),
         allocation=own.allocation,
         shares=own.shares,
         on_exceeded=own.on_exceeded,
@@ -315,11 +320,6 @@ def _earlier_tries(state: State, entry: PlanEntry) -> Spending:
     return total(tries)
 
 
-def _loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
-    name = None if entry.loop_context is None else entry.loop_context.loop_id
-    return next((step for step in hank.hank if isinstance(step, Loop) and step.id == name), None)
-
-
 def _is_of_loop(each: Execution, loop: Loop) -> bool:
     return each.codon.loop_context is not None and each.codon.loop_context.loop_id == loop.id
 
@@ -358,8 +358,3 @@ def _amount(currency: Currency, amount: float) -> str:
             return f"{amount:,.0f} context tokens"
         case _:
             assert_never(currency)
-
-
-def _lower(one: float | None, other: float | None) -> float | None:
-    known = [each for each in (one, other) if each is not None]
-    return min(known, default=None)

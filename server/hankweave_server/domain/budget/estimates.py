@@ -31,11 +31,11 @@ from hankweave_protocol.replies import Forecast, StepForecast
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
-    FailedCodon,
     PlanEntry,
     Run,
     SkippedCodon,
     State,
+    TerminalCodon,
 )
 from hankweave_server.domain.budget.spending import Execution, Spending, ended, spent_by
 from hankweave_server.domain.costs import total_cost
@@ -147,7 +147,7 @@ def _last_times(state: State, steps: Iterable[CodonId], now: datetime) -> dict[C
 
 def spent_until(run: Run, codon: CodonExecution, now: datetime) -> Spending:
     """Return what an execution has used, until now if it has not ended."""
-    if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+    if isinstance(codon, TerminalCodon):
         return Execution(run, codon).spent
 
     lasted = milliseconds_between(from_text(codon.start_time), now)

@@ -46,6 +46,8 @@ from hankweave_server.domain.budget.allowance import (
     OnExceeded,
     allowance,
     capped,
+    is_limited,
+    lowest,
     shares_of,
 )
 from hankweave_server.domain.budget.spending import NOTHING, Spending, counted, spent_by
@@ -119,21 +121,8 @@ def dollars_of_members(
 
 def is_budgeted(hank: Hank, ceilings: Ceilings = NO_CEILINGS) -> bool:
     """Return whether anything in a hank is limited, so that there is something to report."""
-    loops = [step for step in hank.hank if isinstance(step, Loop)]
-    pools = [capped(hank, ceilings), *(loop.budget for loop in loops)]
-    codons = [step for step in hank.hank if isinstance(step, Codon)]
-    codons += [codon for loop in loops for codon in loop.codons]
-    return any(map(_limits_pool, pools)) or any(_limits_codon(codon.budget) for codon in codons)
-
-
-def _limits_pool(budget: ContainerBudget | None) -> bool:
-    return budget is not None and (budget.max_dollars, budget.max_time_seconds) != (None, None)
-
-
-def _limits_codon(budget: CodonBudget | None) -> bool:
-    own = budget or NO_BUDGET
-    caps = (own.max_dollars, own.max_time_seconds, own.max_output_tokens, own.max_context_tokens)
-    return any(cap is not None for cap in caps)
+    budgets = (each.budget for each in (*hank.hank, *hank.codons))
+    return any(map(is_limited, (capped(hank, ceilings), *budgets)))
 
 
 def summary(hank: Hank, state: State, ceilings: Ceilings = NO_CEILINGS) -> BudgetSummary:
@@ -216,16 +205,12 @@ def _planned(
         codon_id=codon.id,
         loop_id=loop_id,
         model=codon.model,
-        max_dollars=_lowest(own.max_dollars, *(dollars for dollars, _ in containers)),
-        max_time_seconds=_lowest(own.max_time_seconds, *(seconds for _, seconds in containers)),
+        max_dollars=lowest(own.max_dollars, *(dollars for dollars, _ in containers)),
+        max_time_seconds=lowest(own.max_time_seconds, *(seconds for _, seconds in containers)),
         max_output_tokens=own.max_output_tokens,
         max_context_tokens=own.max_context_tokens,
         on_exceeded=own.on_exceeded,
     )
-
-
-def _lowest(*limits: float | None) -> float | None:
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def figures_of(allowed: Allowance) -> BudgetFigures:
@@ -275,6 +260,11 @@ class _Place:
     def own(self) -> CodonBudget:
         return self.codon.budget or NO_BUDGET
 
+    @property
+    def budgets(self) -> tuple[CodonBudget | ContainerBudget, ...]:
+        """All budgets that apply to it, its own first."""
+        return (self.own, *self.containers)
+
 
 def warnings(
     hank: Hank, prices: Prices, ceilings: Ceilings = NO_CEILINGS
@@ -321,9 +311,8 @@ def _of_container(
     if budget.max_dollars is not None and budget.allocation != "shared":
         yield from _of_shares(path, shares_of(budget, members))
 
-    is_limited = budget.max_dollars is not None or budget.max_time_seconds is not None
     is_pool = budget.allocation == "shared" or budget.max_dollars is None
-    if is_limited and is_pool and budget.on_exceeded == "fail" and len(members) > 1:
+    if is_limited(budget) and is_pool and budget.on_exceeded == "fail" and len(members) > 1:
         yield BudgetWarning(
             f"{path}.onExceeded",
             "All codons share one pool: the one that is running when it is used up fails, even if "
@@ -415,13 +404,11 @@ def _of_codon(place: _Place, prices: Prices) -> Iterator[BudgetWarning]:
 
 
 def _is_limited_in_money(place: _Place) -> bool:
-    above = (budget.max_dollars for budget in place.containers)
-    return any(limit is not None for limit in (place.own.max_dollars, *above))
+    return any(each.max_dollars is not None for each in place.budgets)
 
 
 def _is_limited_in_time(place: _Place) -> bool:
-    above = (budget.max_time_seconds for budget in place.containers)
-    return any(limit is not None for limit in (place.own.max_time_seconds, *above))
+    return any(each.max_time_seconds is not None for each in place.budgets)
 
 
 def _is_priced(codon: Codon, prices: Prices) -> bool:
@@ -434,11 +421,6 @@ def _is_priced(codon: Codon, prices: Prices) -> bool:
 
 def _policies(place: _Place) -> Iterable[str]:
     """Yield the `onExceeded` policy of each limit that applies to a codon."""
-    own = place.own
-    limits = (own.max_dollars, own.max_time_seconds, own.max_output_tokens, own.max_context_tokens)
-    if any(limit is not None for limit in limits):
-        yield own.on_exceeded
-
-    for budget in place.containers:
-        if budget.max_dollars is not None or budget.max_time_seconds is not None:
+    for budget in place.budgets:
+        if is_limited(budget):
             yield budget.on_exceeded

@@ -8,15 +8,13 @@ by a rollback no longer counts, because it will be done again (Hankweave counts 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import (
     CodonExecution,
-    CompletedCodon,
     FailedCodon,
     Run,
-    SkippedCodon,
     State,
     TerminalCodon,
     Tokens,
@@ -45,10 +43,6 @@ class Spending:
             output_tokens=self.output_tokens + other.output_tokens,
             context_tokens=max(self.context_tokens, other.context_tokens),
         )
-
-    def after_turn(self, tokens: Tokens) -> Spending:
-        """Return the same amounts, with the context maximum raised if this turn had more."""
-        return replace(self, context_tokens=max(self.context_tokens, context_of(tokens)))
 
 
 NOTHING = Spending()
@@ -103,7 +97,7 @@ def ended(state: State) -> Iterator[Execution]:
     """Yield every ended execution, work that a rollback discarded included, oldest run first."""
     for run in reversed(state.runs):
         for codon in run.codons:
-            if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+            if isinstance(codon, TerminalCodon):
                 yield Execution(run, codon)
 
 

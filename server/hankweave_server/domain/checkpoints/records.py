@@ -59,9 +59,23 @@ class OnRecord:
     """Abandoned by a repair; the state may still name them."""
 
 
-class _Line(msgspec.Struct):
+class JournalLine(msgspec.Struct):
+    """The type of an event, or of the transition in one, and its fields, still encoded."""
+
     type: str
     data: msgspec.Raw
+
+
+class _Transition(msgspec.Struct):
+    transition: JournalLine
+
+
+def transition_in(line: JournalLine) -> JournalLine | None:
+    """Return the transition in an event; None if it is another event."""
+    if line.type != StateTransition.TYPE:
+        return None
+
+    return msgspec.json.decode(line.data, type=_Transition).transition
 
 
 class _Checkpoint(msgspec.Struct):
@@ -70,15 +84,6 @@ class _Checkpoint(msgspec.Struct):
 
 class _Created(msgspec.Struct):
     checkpoint: _Checkpoint
-
-
-class _TransitionBody(msgspec.Struct):
-    type: str
-    data: msgspec.Raw
-
-
-class _Transition(msgspec.Struct):
-    transition: _TransitionBody
 
 
 class _Pruned(msgspec.Struct):
@@ -97,7 +102,7 @@ class RecordedCheckpoints:
     def add(self, line: bytes) -> None:
         """Add the next journal line; raise msgspec's error if it is not an event."""
         if _MADE in line or _PRUNED in line:
-            made, gone, given_up = _checkpoints_in(msgspec.json.decode(line, type=_Line))
+            made, gone, given_up = _checkpoints_in(msgspec.json.decode(line, type=JournalLine))
             self.standing |= made
             self.standing -= gone | given_up
             self.pruned |= gone
@@ -121,7 +126,7 @@ def on_record(lines: Iterable[bytes]) -> OnRecord:
     return found.result()
 
 
-def _checkpoints_in(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
+def _checkpoints_in(line: JournalLine) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:
     """Return the checkpoints that an event reports as made, as pruned, and as lost."""
     nothing: frozenset[Sha] = frozenset()
     if line.type == CheckpointPruned.TYPE:
@@ -129,11 +134,10 @@ def _checkpoints_in(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozen
         gone = frozenset(pruned.checkpoints)
         return (nothing, nothing, gone) if pruned.lost else (nothing, gone, nothing)
 
-    if line.type == StateTransition.TYPE:
-        body = msgspec.json.decode(line.data, type=_Transition).transition
-        if body.type == CheckpointCreated.TYPE:
-            made = msgspec.json.decode(body.data, type=_Created).checkpoint.sha
-            return frozenset({made}), nothing, nothing
+    body = transition_in(line)
+    if body is not None and body.type == CheckpointCreated.TYPE:
+        made = msgspec.json.decode(body.data, type=_Created).checkpoint.sha
+        return frozenset({made}), nothing, nothing
 
     return nothing, nothing, nothing
 

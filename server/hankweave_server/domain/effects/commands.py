@@ -71,15 +71,11 @@ def of_command(command: str, roots: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_deeds_in(command, roots)))
 
 
-def programs_in(command: str) -> Iterator[str]:
+def programs_in(command: str, depth: int = 0) -> Iterator[str]:
     """Yield the names of all programs that a command line runs, and each word that hides one.
 
     A path is no name: it is yielded as it stands. So is a line that cannot be divided into words.
     """
-    yield from _programs_in(command, 0)
-
-
-def _programs_in(command: str, depth: int) -> Iterator[str]:
     try:
         commands = _divided(command.replace("\\\n", " "))
     except ValueError:
@@ -92,7 +88,7 @@ def _programs_in(command: str, depth: int) -> Iterator[str]:
         words, targets = _redirected(words)
         for word in (*words, *targets):
             for inner in _SUBSTITUTION.split(word)[1:]:
-                yield from _programs_in(inner, depth + 1)
+                yield from programs_in(inner, depth + 1)
 
         words = _unwrapped(words)
         if not words or words[0].startswith("#"):
@@ -100,7 +96,7 @@ def _programs_in(command: str, depth: int) -> Iterator[str]:
 
         script = _script_of(words[1:]) if words[0] in _INTERPRETERS else ""
         if script:
-            yield from _programs_in(script, depth + 1)
+            yield from programs_in(script, depth + 1)
         else:
             yield words[0]
 

@@ -190,12 +190,11 @@ class Branching:
         Raises OSError or RecursionError, with the intent kept, if the rest cannot be removed, and
         Refused for an intent that cannot be read.
         """
-        path = self._ctx.layout.branch_intent
-        try:
-            intent = codec.decode_value(BranchIntent, path.read_bytes())
-        except FileNotFoundError:
+        data = fsutil.content_of(self._ctx.layout.branch_intent)
+        if data is None:
             return False
 
+        intent = codec.decode_value(BranchIntent, data)
         if not await anyio.to_thread.run_sync(is_published, intent):
             await anyio.to_thread.run_sync(self._abandon, intent)
             return False

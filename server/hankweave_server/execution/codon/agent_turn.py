@@ -297,39 +297,42 @@ class AgentWork:
 
         Raises Suspended if the server stops while the codon waits for the end of a limit.
         """
-        self._notice = self._ctx.state.notice
-        run_id, entry = self._record.run_id, self._record.entry
-        log_path = self._ctx.layout.agent_log(run_id, entry.codon_id)
-        async with agent_access(self._ctx, log_path) as access:
-            fence = await agent_fence(self._ctx, entry.codon, access)
-            task = replace(assignment(self._ctx, run_id, entry, access), fence=fence)
-            subject = await self._waits.before_first(self._subjects)
-            if subject is None:
-                return NOT_STARTED
-
-            self._chosen = subject
-            task = replace(task, model=subject.model)
-            return await self._carry_on(task, await self._converse(task))
+        async with self._assigned() as task:
+            return await self._begin(task, await self._waits.before_first(self._subjects))
 
     async def resume(self) -> Ending:
         """Continue the wait of an earlier server, then the agent's work."""
+        async with self._assigned() as task:
+            session_id = self._narrator.session_id
+            subject = await self._waits.go_on(self._subjects, session_id)
+            return await self._begin(task, subject, session_id)
+
+    @asynccontextmanager
+    async def _assigned(self) -> AsyncIterator[AgentTask]:
+        """Provide the agent's task, and what it is given of the server while it works."""
         self._notice = self._ctx.state.notice
         run_id, entry = self._record.run_id, self._record.entry
         log_path = self._ctx.layout.agent_log(run_id, entry.codon_id)
         async with agent_access(self._ctx, log_path) as access:
             fence = await agent_fence(self._ctx, entry.codon, access)
-            task = replace(assignment(self._ctx, run_id, entry, access), fence=fence)
-            session_id = self._narrator.session_id
-            subject = await self._waits.go_on(self._subjects, session_id)
-            if subject is None:
-                return NOT_STARTED
+            yield replace(assignment(self._ctx, run_id, entry, access), fence=fence)
 
-            self._chosen = subject
-            task = replace(task, model=subject.model)
-            if session_id is not None:
-                task = continued(task, self._agent, session_id, subject)
+    async def _begin(
+        self, task: AgentTask, subject: Subject | None, session_id: str | None = None
+    ) -> Ending:
+        """Let a model do the task; None: a command interrupted the wait for one.
 
-            return await self._carry_on(task, await self._converse(task))
+        With a session, the agent goes on in it.
+        """
+        if subject is None:
+            return NOT_STARTED
+
+        self._chosen = subject
+        task = replace(task, model=subject.model)
+        if session_id is not None:
+            task = continued(task, self._agent, session_id, subject)
+
+        return await self._carry_on(task, await self._converse(task))
 
     async def _carry_on(self, task: AgentTask, ending: Ending) -> Ending:
         """Continue after limits, and after clean ends while the hank asks for that."""

@@ -8,12 +8,13 @@ whatever ends the codon; an agent that is being stopped needs no answer.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 
 from hankweave_protocol import instants
@@ -139,7 +140,8 @@ class Permits:
             await self._settle(asked, self._ctx.desk.new_id(), many, session)
         elif asked.request_id not in self._waiting:
             waiting = self._lay(asked, call, self._policy, judged.reason)
-            await self._record.append(_requested(waiting.request))
+            requested = msgspec.structs.asdict(waiting.request)
+            await self._record.append(PermissionRequested(**requested))
             tasks.start_soon(self._wait, asked, waiting, self._policy, session)
 
     async def _heed_hook(
@@ -262,35 +264,18 @@ def _added(rule: str, codon_id: CodonId, request_id: str) -> PermissionRuleAdded
     )
 
 
-def _requested(pending: PendingPermission) -> PermissionRequested:
-    return PermissionRequested(
-        codon_id=pending.codon_id,
-        request_id=pending.request_id,
-        tool_name=pending.tool_name,
-        tool_input=pending.tool_input,
-        expires_at=pending.expires_at,
-        reason=pending.reason,
-        suggestion=pending.suggestion,
-        on_expiry=pending.on_expiry,
-    )
-
-
 # --- requests as calls in the work tree ----------------------------------------------------------
 
 
 def call_of(asked: PermissionAsked, work_tree: Path) -> Call:
     """Return a request as a call, with its paths resolved in the work tree."""
-    return _call(asked.name, asked.input, work_tree)
-
-
-def _call(tool: str, given: Mapping[str, object], work_tree: Path) -> Call:
-    match arguments_of(tool, given):
+    match arguments_of(asked.name, asked.input):
         case None:
-            return Call(tool)
+            return Call(asked.name)
         case (Kind.PATH, paths):
-            return Call(tool, places=_places(paths, work_tree))
+            return Call(asked.name, places=_places(paths, work_tree))
         case (_, texts):
-            return Call(tool, texts=texts)
+            return Call(asked.name, texts=texts)
 
 
 def _places(paths: Iterable[str], work_tree: Path) -> tuple[PatternPlace, ...]:

@@ -17,6 +17,7 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import (
+    ActiveCodon,
     BudgetExceeded,
     Captured,
     CodonExecution,
@@ -84,7 +85,7 @@ class CodonRecord:
         return run.codons[-1]
 
     @property
-    def active(self) -> lifecycle.Active:
+    def active(self) -> ActiveCodon:
         return lifecycle.active(self.current)
 
     @property

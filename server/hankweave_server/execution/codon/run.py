@@ -326,19 +326,12 @@ class CodonRun:
         if self._work.session is not None:
             await self._work.session.leave_message(notice.operation_id, text_of(notice))
 
-    async def leave_rollback_notice(self) -> None:
-        """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
-        self._was_influenced = True
-        notice = self._ctx.state.notice
-        if notice is not None and self._work.session is not None:
-            await self._work.session.leave_message(notice.operation_id, text_of(notice))
-
     async def run(self) -> TerminalCodon | None:
         """Run the codon to its end and return its terminal record.
 
         None if the server stops while the codon waits for the end of a limit: it goes on later.
         """
-        async with sentinels_of(self._ctx, self._record, self._ctx.models) as sentinels:
+        async with sentinels_of(self._ctx, self._record) as sentinels:
             self._sentinels = sentinels
             try:
                 terminal = await (self._resume() if self._is_resumed else self._run())

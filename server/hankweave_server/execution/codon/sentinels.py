@@ -30,7 +30,6 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.writer import Published
 from hankweave_server.sentinels.failures import UnloadReason
-from hankweave_server.sentinels.providers.base import OpensModels
 
 if TYPE_CHECKING:
     from hankweave_server.sentinels.engine import LoadReport, SentinelSetting, Watch
@@ -60,12 +59,10 @@ class SentinelWatch:
         self,
         ctx: ExecutionContext,
         record: CodonRecord,
-        models: OpensModels,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         self._ctx = ctx
         self._record = record
-        self._models = models
         self._tasks = tasks
         self._watch: Watch | None = None
         self._is_short = False
@@ -192,7 +189,7 @@ class SentinelWatch:
             hank_directory=ctx.hank.directory,
             layout=ctx.layout,
             clock=ctx.clock,
-            models=self._models,
+            models=ctx.models,
             price=ctx.price,
             publish=self._post,
             persists=persists,
@@ -202,15 +199,13 @@ class SentinelWatch:
 
 
 @asynccontextmanager
-async def sentinels_of(
-    ctx: ExecutionContext, record: CodonRecord, models: OpensModels
-) -> AsyncIterator[SentinelWatch]:
+async def sentinels_of(ctx: ExecutionContext, record: CodonRecord) -> AsyncIterator[SentinelWatch]:
     """Provide a codon with its sentinels; their tasks end with the block, whatever ends it.
 
     An exception of the block is raised unchanged; one of a sentinel is raised in a group.
     """
     async with task_group() as tasks:
-        watch = SentinelWatch(ctx, record, models, tasks)
+        watch = SentinelWatch(ctx, record, tasks)
         try:
             with ctx.ledger.subscribe(watch.receive):
                 yield watch

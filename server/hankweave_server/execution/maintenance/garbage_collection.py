@@ -36,7 +36,6 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import (
     CheckpointRecord,
     PruneIntent,
-    RollbackIntent,
     StoreRepair,
 )
 from hankweave_protocol.replies import Consolidation, GcReport
@@ -61,6 +60,7 @@ from hankweave_server.domain.retention import (
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard
+from hankweave_server.execution.rollback.intents import standing
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
@@ -305,13 +305,8 @@ def examined(
 
 def _needed_to_finish(layout: Layout) -> frozenset[Sha]:
     """Return the checkpoints that the next start needs for an unfinished rollback."""
-    try:
-        data = layout.rollback_intent.read_bytes()
-    except FileNotFoundError:
-        return frozenset()
-
-    intent = codec.decode_value(RollbackIntent, data)
-    return frozenset({intent.target.sha, intent.safety.sha})
+    intent = standing(layout)
+    return frozenset() if intent is None else frozenset({intent.target.sha, intent.safety.sha})
 
 
 def _stopping() -> Refused:

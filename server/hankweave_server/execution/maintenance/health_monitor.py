@@ -23,7 +23,7 @@ stopped, frozen with a container, or starved.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -212,12 +212,9 @@ def _reason(error: BaseException | None) -> str:
 class TimeWatch:
     """A monitor of one server's clocks."""
 
-    def __init__(
-        self, ledger: Ledger, clock: Clock, *, nap: Callable[[float], Awaitable[None]] = anyio.sleep
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._nap = nap
         self._is_stopping = False
         self._before = self._reading()
 
@@ -228,7 +225,7 @@ class TimeWatch:
     async def run(self) -> None:
         """Check every second until stopped; raise LedgerFailed."""
         while not self._is_stopping:
-            await self._nap(CHECK_INTERVAL)
+            await anyio.sleep(CHECK_INTERVAL)
             if not self._is_stopping:
                 self._check()
 

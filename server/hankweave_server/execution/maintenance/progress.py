@@ -48,8 +48,6 @@ class ProgressWatch:
     def __init__(
         self,
         now: Callable[[], float] = anyio.current_time,
-        *,
-        report: Callable[[StoreProgress], None] = lambda _progress: None,
     ) -> None:
         """`now` returns seconds of a monotonic clock.
 
@@ -58,7 +56,7 @@ class ProgressWatch:
         self._now = now
         self._going_on: list[_Operation] = []
         self._begun = anyio.Event()
-        self._report = report
+        self._report: Callable[[StoreProgress], None] = lambda _progress: None
 
     def attach(self, report: Callable[[StoreProgress], None]) -> None:
         """Report progress to `report` from now on, as given to the constructor."""

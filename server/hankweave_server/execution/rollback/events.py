@@ -104,7 +104,7 @@ class RollbackStory:
     ) -> Iterator[Entry]:
         """Yield everything from the first passed codon to the last event, as one batch."""
         if intent.to_run is not None:
-            yield from self._passed(intent, report)
+            yield from self._passed(intent)
             yield from _of_archives(intent, archived)
             yield _codon_checkpoint(intent)
             yield from self._new_run(intent)
@@ -190,7 +190,7 @@ class RollbackStory:
     def unchanged(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
         """Yield the events of a rollback to where the execution already is."""
         yield from self.beginning(intent, recovered=False)
-        yield from self._passed(intent, report)
+        yield from self._passed(intent)
         yield _codon_checkpoint(intent)
         yield _checkpoint_rollback(intent, report)
         assert intent.to_run is not None, "a rollback of files alone tells nothing of runs"
@@ -230,7 +230,7 @@ class RollbackStory:
             reuse_after=intent.reuse_after,
         )
 
-    def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:
+    def _passed(self, intent: RollbackIntent) -> Iterator[Entry]:
         """Yield the codons that were rolled back through, newest first.
 
         Their files are gone already. Hankweave restores each of them in turn. The result is the

@@ -26,6 +26,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated, Transition
+from hankweave_server import fsutil
 from hankweave_server.domain import undo
 from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.execution.context import ExecutionContext
@@ -48,12 +49,8 @@ _REFUSED = "paths could not be restored"
 
 def standing(layout: Layout) -> RollbackIntent | None:
     """Return the intent of the rollback that was cut short; None if there is none."""
-    try:
-        data = layout.rollback_intent.read_bytes()
-    except FileNotFoundError:
-        return None
-
-    return codec.decode_value(RollbackIntent, data)
+    data = fsutil.content_of(layout.rollback_intent)
+    return None if data is None else codec.decode_value(RollbackIntent, data)
 
 
 async def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:

@@ -23,6 +23,7 @@ from hankweave_protocol.events import Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
 from hankweave_protocol.state import Run
+from hankweave_server import fsutil
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.domain import targets
 from hankweave_server.domain.execution_thread import conversation_of, newest_run, waiting_run
@@ -208,9 +209,8 @@ class Restoration:
 
         A power cut can bring it back until the next checkpoint; `has_happened` tells it then.
         """
-        try:
-            data = self._ctx.layout.rollback_intent.read_bytes()
-        except FileNotFoundError:
+        data = fsutil.content_of(self._ctx.layout.rollback_intent)
+        if data is None:
             return
 
         if codec.decode_value(RollbackIntent, data).operation_id == intent.operation_id:

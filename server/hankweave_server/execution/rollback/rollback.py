@@ -268,7 +268,9 @@ class Rollback:
             async with active.frozen():
                 yield True
 
-            await active.leave_rollback_notice()
+            if (notice := self._ctx.state.notice) is not None:
+                await active.leave_notice(notice)  # Until it is acknowledged, the next gets it too.
+
             return
 
         if active is not None and request.on_running == "pause":

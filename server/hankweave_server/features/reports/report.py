@@ -24,15 +24,14 @@ from hankweave_protocol.state import (
     FailedCodon,
     Run,
     RunStatus,
-    SkippedCodon,
     State,
+    TerminalCodon,
     Tokens,
 )
 from hankweave_server.domain.budget.spending import Costs, costs, counted, ended
 from hankweave_server.domain.costs import dollars_of
 from hankweave_server.domain.execution_thread import (
     active_codon,
-    end_state,
     newest_run,
     next_codon,
     run_named,
@@ -40,6 +39,7 @@ from hankweave_server.domain.execution_thread import (
     thread,
 )
 from hankweave_server.domain.lifecycle import (
+    is_terminal,
     sentinel_cost_of,
     tokens_of,
     wait_of,
@@ -209,11 +209,7 @@ def _is_going_on(status: ReportStatus | RunStatus) -> bool:
 def _end(runs: Iterable[Run], codons: Iterable[CodonExecution]) -> str | None:
     """Return the end of the last run or codon that has ended."""
     ends = [run.end_time for run in runs if run.end_time is not None]
-    ends += [
-        codon.end_time
-        for codon in codons
-        if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon)
-    ]
+    ends += [codon.end_time for codon in codons if isinstance(codon, TerminalCodon)]
     return max(ends, default=None)
 
 
@@ -280,7 +276,7 @@ class _Steps:
         result, everything = step_of(name, counting), [*replaced, *counting]
         newest = counting[-1] if counting else None
         checks = self.summary.checks.get(name, []) if counting else []
-        has_ended = newest is not None and end_state(newest)
+        has_ended = newest is not None and is_terminal(newest)
         return ReportedStep(
             codon_id=name,
             status=result.status if newest is None else self._status(newest) or result.status,
@@ -303,7 +299,7 @@ class _Steps:
 
     def _status(self, codon: CodonExecution) -> Literal["running", "waiting"] | None:
         """Return what a codon that has not ended does; None if no server is running it."""
-        if end_state(codon):
+        if is_terminal(codon):
             return None
 
         if wait_of(codon) is not None:
@@ -316,7 +312,7 @@ class _Steps:
 
     def worked_ms(self, codon: CodonExecution) -> int:
         """Return how long a codon has worked; 0 if its server died, because its end is unknown."""
-        if end_state(codon):
+        if is_terminal(codon):
             return self.worked[id(codon)]
 
         if not self.facts.has_server:

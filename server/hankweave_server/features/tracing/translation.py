@@ -27,10 +27,8 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import (
     CodonExecution,
-    CompletedCodon,
     FailedCodon,
     Run,
-    SkippedCodon,
     State,
     TerminalCodon,
     Tokens,
@@ -239,7 +237,7 @@ class Tracing:
             case transitions.CodonStarted(run_id=run_id, codon=codon):
                 self._open_codon(run_id, codon, state)
             case transitions.CodonTransitioned(run_id=run_id, codon=codon):
-                if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+                if isinstance(codon, TerminalCodon):
                     return tuple(self._end_codon(run_id, codon))
             case transitions.CheckpointCreated(checkpoint=checkpoint):
                 self._checkpoint(event, checkpoint)

@@ -25,13 +25,13 @@ from hankweave_protocol.hank import Confinement
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.agents.base import AgentNeeds
 from hankweave_server.agents.fence import fence_for
-from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.subprocess_task import SubprocessTasks
 from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.restore import TargetSnapshot
+from hankweave_server.confinement.own_program import own_program
 from hankweave_server.confinement.policy import Fence, Level
 from hankweave_server.execution.codon.environment import DATA_VARIABLE
 from hankweave_server.execution.codon.setup import below_a_keeper
