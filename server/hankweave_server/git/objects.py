@@ -24,7 +24,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
 
-from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, write_all
+from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, opened, write_all
 from hankweave_server.git.loose import StagedLoose, compress, crc32, loose_path, write_loose
 from hankweave_server.wal import StagedFile, flush_and_rename
 
@@ -142,12 +142,9 @@ class PackWriter:
 
     def _write_index(self, checksum: bytes) -> None:
         content = _index_content(self._digests, self._crcs, self._offsets, checksum)
-        descriptor = os.open(self._index, _NEW_FILE, PRIVATE_FILE)
-        try:
+        with opened(self._index, _NEW_FILE) as descriptor:
             write_all(descriptor, content)
             write_all(descriptor, hashlib.sha1(content, usedforsecurity=False).digest())
-        finally:
-            os.close(descriptor)
 
 
 def _start(count: int) -> bytes:

@@ -31,7 +31,7 @@ from hankweave_protocol.codec import encode
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
-from hankweave_server.fsutil import PRIVATE_FILE, append_whole, make_private_directory
+from hankweave_server.fsutil import append_whole, make_private_directory, opened
 from hankweave_server.plain_text import acted_on
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
@@ -222,12 +222,9 @@ class TrafficLog:
             make_private_directory(self._path.parent)
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, PRIVATE_FILE)
-        try:
+        with opened(self._path, flags) as descriptor:
             append_whole(descriptor, data)
             size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
 
         if size >= self._rotate_at:
             self._rotate()

@@ -236,10 +236,9 @@ def _copy(status: os.stat_result, old_folder: int, old: bytes, new_folder: int, 
 
 def _copy_file(status: os.stat_result, old_folder: int, old: bytes, new_folder: int) -> None:
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(_opened(old_folder, old))
+        source = stack.enter_context(fsutil.opened(old, FILE_FLAGS, dir_fd=old_folder))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        target = os.open(_COPY, flags, 0o600, dir_fd=new_folder)
-        stack.callback(os.close, target)
+        target = stack.enter_context(fsutil.opened(_COPY, flags, dir_fd=new_folder))
         while piece := os.read(source, fsutil.CHUNK):
             fsutil.write_all(target, piece)
 
@@ -284,7 +283,9 @@ def _has_same_content(here: Descent, there: Descent, move: ArchiveMove) -> bool:
 
     with contextlib.ExitStack() as stack:
         source, target = (
-            stack.enter_context(_opened(descent.folder_of(path), _name_of(path)))
+            stack.enter_context(
+                fsutil.opened(_name_of(path), FILE_FLAGS, dir_fd=descent.folder_of(path))
+            )
             for descent, path in ends
         )
         while piece := os.read(source, fsutil.CHUNK):
@@ -292,15 +293,6 @@ def _has_same_content(here: Descent, there: Descent, move: ArchiveMove) -> bool:
                 return False
 
         return True
-
-
-@contextmanager
-def _opened(folder: int, name: bytes) -> Iterator[int]:
-    descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:
@@ -376,12 +368,9 @@ def _make_folder(there: Descent, path: bytes, mode: int, made: list[bytes]) -> N
     else:
         made.append(path)
 
-    descriptor = os.open(_name_of(path), FOLDER_FLAGS, dir_fd=there.folder_of(path))
-    try:
-        # The owner must be able to reach what will lie in it.
+    # The owner must be able to reach what will lie in it.
+    with fsutil.opened(_name_of(path), FOLDER_FLAGS, dir_fd=there.folder_of(path)) as descriptor:
         os.fchmod(descriptor, mode & 0o777 | 0o700)
-    finally:
-        os.close(descriptor)
 
 
 def tidy(archive: Descent, left: Iterable[bytes], kept: frozenset[bytes]) -> None:

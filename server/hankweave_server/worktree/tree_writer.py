@@ -28,12 +28,13 @@ import fcntl
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from hankweave_server.fsutil import CHUNK, write_all
+from hankweave_server.fsutil import CHUNK, opened, write_all
 from hankweave_server.worktree.attributes import SPECIAL
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
@@ -319,14 +320,9 @@ class TemporaryFiles:
         self._unused.append(temporary)
 
 
-@contextlib.contextmanager
-def folder_for_new_files(path: Path) -> Iterator[int]:
+def folder_for_new_files(path: Path) -> AbstractContextManager[int]:
     """Open the private folder in which new files are written, for one restore."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
+    return opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _anew(name: bytes, folder: int, create: Callable[[], T]) -> T:
