@@ -14,6 +14,7 @@ import filecmp
 import os
 import shutil
 import socket
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -44,6 +45,24 @@ _NEXT_STEPS = {
 } | dict.fromkeys(FULL, "Free some space, and try again.")
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def content_of(path: Path) -> bytes | None:
+    """Return the content of a file; None if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def held_open(folder: Path, owner: object) -> Path:
+    """Return a path to a folder that is valid while `owner` lives.
+
+    If another folder takes the place of this one later, the path does not lead there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    weakref.finalize(owner, os.close, descriptor)
+    return Path(f"/proc/self/fd/{descriptor}")
 
 
 @contextlib.contextmanager
