@@ -215,7 +215,6 @@ class Client(Calls):
         backoff: Backoff | None,
         *,
         moves: bool,
-        inbox: Inbox,
         name: str | None,
         progress: bool,
     ) -> None:
@@ -225,7 +224,7 @@ class Client(Calls):
         self._backoff = backoff
         self._moves = moves
         """True if `locate` may return another address and token after a restart."""
-        self._inbox = inbox
+        self._inbox = Inbox()
         self._name = name
         self._progress = progress
         self._unanswered = _Unanswered(name)
@@ -535,7 +534,6 @@ async def _session(
     reconnect: bool | Backoff,
     *,
     moves: bool,
-    inbox: Inbox | None = None,
     name: str | None = None,
     progress: bool = False,
 ) -> AsyncIterator[Client]:
@@ -546,7 +544,6 @@ async def _session(
         since_seq,
         backoff,
         moves=moves,
-        inbox=inbox or Inbox(),
         name=name,
         progress=progress,
     )

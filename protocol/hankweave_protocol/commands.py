@@ -107,6 +107,13 @@ class AnsweredCommand(CommandData, Generic[R_co]):
                     cls.REPLY = argument
 
 
+class ReadCommand(AnsweredCommand[R_co]):
+    """A command that only reads: any client may send it, even during a rollback."""
+
+    MUTATES: ClassVar[bool] = False
+    DURING_ROLLBACK: ClassVar[bool] = True
+
+
 class Command(Value):
     """A command frame."""
 
@@ -200,13 +207,11 @@ class PermissionAnswer(CommandData, kw_only=True):
     expected_run_id: RunId | None = None
 
 
-class ListCheckpoints(AnsweredCommand[CheckpointPage]):
+class ListCheckpoints(ReadCommand[CheckpointPage]):
     """List checkpoints, the newest first."""
 
     TYPE: ClassVar[str] = "checkpoint.list"
     AGENTS: ClassVar[_AgentAccess] = "tools"
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
     EXAMPLES: ClassVar[Examples] = (
         {
             "runId": "1736000000000-abc123-def456",
@@ -304,13 +309,6 @@ class StoreFsck(AnsweredCommand[FsckReport]):
 
 Comparison = Literal["previous", "now"]
 """What a view is compared with: the preceding checkpoint, or the work tree."""
-
-
-class ReadCommand(AnsweredCommand[R_co]):
-    """A command that only reads: any client may send it, even during a rollback."""
-
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
 
 
 class CheckpointDiff(ReadCommand[DiffPage], kw_only=True):
@@ -821,15 +819,13 @@ Moment: TypeAlias = int | str
 """A seq, or a timestamp."""
 
 
-class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
+class EventsQuery(ReadCommand[EventsPage], forbid_unknown_fields=True):
     """Return the events of the journal that all given filters let pass, or how many there are.
 
     Unlike elsewhere, unknown keys are refused: with a misspelt filter, too much would match.
     """
 
     TYPE: ClassVar[str] = "events.query"
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
     EXAMPLES: ClassVar[Examples] = (
         {
             "types": ["codon.completed", "rollback.completed"],
@@ -863,21 +859,17 @@ class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class GetState(AnsweredCommand[State]):
+class GetState(ReadCommand[State]):
     """Return the whole state, as in `state.json`."""
 
     TYPE: ClassVar[str] = "state.get"
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
 
 
-class GetServerStatus(AnsweredCommand[ServerStatus]):
+class GetServerStatus(ReadCommand[ServerStatus]):
     """Return the server's problems, lock, sizes and settings."""
 
     TYPE: ClassVar[str] = "server.status"
     AGENTS: ClassVar[_AgentAccess] = "always"
-    MUTATES: ClassVar[bool] = False
-    DURING_ROLLBACK: ClassVar[bool] = True
 
 
 class ExecutionsList(ReadCommand[ExecutionPage]):

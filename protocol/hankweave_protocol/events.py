@@ -373,21 +373,6 @@ class PromptMetadata(Value):
     """The author."""
 
 
-class CodonStartedEvent(EventData):
-    """The agent has reported its session; the codon is running."""
-
-    TYPE: ClassVar[str] = "codon.started"
-    codon_id: CodonId
-    codon_name: str
-    session_id: str
-    start_time: str
-    codon_description: str | None = None
-    """The codon's description."""
-    previous_session_id: str | None = None
-    prompt_metadata: PromptMetadata | None = None
-    """The frontmatter of its first prompt file."""
-
-
 class CodonKeyed(EventData):
     """The inputs of a codon as it begins, after its rig; equal ones lead to the same key.
 
@@ -408,6 +393,21 @@ class CodonKeyed(EventData):
     """The checkpoint from which the tracked files differ by `changed`."""
     changed: dict[str, str | None] | None = None
     """Hashes of these files by path, null for a removed one; absent if there are more than 200."""
+
+
+class CodonStartedEvent(EventData):
+    """The agent has reported its session; the codon is running."""
+
+    TYPE: ClassVar[str] = "codon.started"
+    codon_id: CodonId
+    codon_name: str
+    session_id: str
+    start_time: str
+    codon_description: str | None = None
+    """The codon's description."""
+    previous_session_id: str | None = None
+    prompt_metadata: PromptMetadata | None = None
+    """The frontmatter of its first prompt file."""
 
 
 class ExitStatus(Value):
@@ -1506,83 +1506,5 @@ class IncompleteCodon(EventData):
     """The status of its run."""
 
 
-EVENTS: Registry[EventData] = Registry(
-    ServerReady,
-    ServerIdle,
-    ServerStarted,
-    ServerStopping,
-    ServerDegraded,
-    ServerRecovered,
-    ServerResumed,
-    ClockJumped,
-    JournalRepaired,
-    StateRecovered,
-    HankChanged,
-    HistoryIdentified,
-    DataChanged,
-    Info,
-    ErrorEvent,
-    StateSnapshot,
-    StateTransition,
-    CodonKeyed,
-    CodonStartedEvent,
-    CodonCompletedEvent,
-    CodonExtended,
-    CodonRetrying,
-    CodonWaiting,
-    CodonResumed,
-    CodonWarning,
-    AgentConfined,
-    AssistantAction,
-    ToolResult,
-    PermissionRequested,
-    PermissionResolved,
-    TokenUsage,
-    FileUpdated,
-    FilesChanged,
-    FiletreeUpdated,
-    AgentOutput,
-    RigSetupCompleted,
-    RigSetupFailed,
-    RigOutput,
-    CheckCompleted,
-    LoopIterationCompleted,
-    ArchiveCompleted,
-    ArchivePartial,
-    BudgetSummary,
-    SentinelLoaded,
-    SentinelUnloaded,
-    SentinelError,
-    SentinelOutput,
-    SentinelTriggered,
-    CheckpointList,
-    CheckpointPartial,
-    CheckpointSecret,
-    CheckpointPinned,
-    CheckpointPruned,
-    StoreRepaired,
-    HistoryRedacted,
-    StoreConsolidated,
-    StoreProgress,
-    RollbackStarted,
-    RollbackProgress,
-    RollbackCodonCheckpoint,
-    RollbackRigCleanup,
-    RollbackArchiveRestore,
-    RollbackCompleted,
-    CheckpointRollback,
-    RollbackTold,
-    RollbackFailed,
-    WorkspaceInvalidated,
-    ExecutionOrigin,
-    ExecutionBranched,
-    ExplorationStarted,
-    AttemptEnded,
-    ExplorationEnded,
-    BisectStarted,
-    BisectProgress,
-    BisectEnded,
-    Pong,
-    HistoryBatch,
-    IncompleteCodon,
-)
+EVENTS: Registry[EventData] = Registry(*EventData.__subclasses__())
+"""Every event, in the order of declaration."""

@@ -19,7 +19,6 @@ EventSeq = NewType("EventSeq", int)
 
 ClientId = NewType("ClientId", str)
 CommandId = NewType("CommandId", str)
-OperationId = NewType("OperationId", str)
 
 _SHA_PREFIX = re.compile(r"[0-9a-f]{4,40}")
 

@@ -6,7 +6,7 @@ A transition holds facts, not instructions, so that its meaning never changes.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import msgspec
 
@@ -298,29 +298,4 @@ AnyTransition = (
     | PermissionRuleAdded
 )
 
-TRANSITIONS: Registry[Transition] = Registry(
-    RunStarted,
-    RunCompleted,
-    RunFailed,
-    RunCrashed,
-    CurrentRunCleared,
-    CodonStarted,
-    CodonTransitioned,
-    CostsIncremented,
-    CostsUpdated,
-    SentinelStatesUpdated,
-    ExtensionCountUpdated,
-    CodonWaitChanged,
-    CheckpointCreated,
-    InitialCheckpointSet,
-    PlanSet,
-    PlanChanged,
-    TimeTravelled,
-    TravelsForgotten,
-    EditsNoticed,
-    EditsOvertaken,
-    AgentTold,
-    ExplorationSet,
-    RunImported,
-    PermissionRuleAdded,
-)
+TRANSITIONS: Registry[Transition] = Registry(*get_args(AnyTransition))

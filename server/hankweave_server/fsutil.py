@@ -14,7 +14,8 @@ import filecmp
 import os
 import shutil
 import socket
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -46,6 +47,36 @@ _NEXT_STEPS = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def content_of(path: Path) -> bytes | None:
+    """Return the content of a file; None if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def held_open(folder: Path, owner: object) -> Path:
+    """Return a path to a folder that is valid while `owner` lives.
+
+    If another folder takes the place of this one later, the path does not lead there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    weakref.finalize(owner, os.close, descriptor)
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
+@contextlib.contextmanager
+def opened(
+    path: str | bytes | Path, flags: int, mode: int = PRIVATE_FILE, *, dir_fd: int | None = None
+) -> Iterator[int]:
+    """Open a file for the duration of the block, and close it."""
+    descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def make_private_directory(path: Path) -> None:
     """Create the directory and missing parents for the owner alone; keep an existing one."""
     if path.is_dir():
@@ -61,11 +92,8 @@ def bind_private(listener: socket.socket, path: Path) -> None:
 
     A socket address holds at most 107 bytes, so the folder is named by a descriptor.
     """
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
         listener.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
 
     path.chmod(PRIVATE_FILE)
 
@@ -82,20 +110,14 @@ def temporary_folder() -> str:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: files created, renamed or unlinked there."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_file(path: Path) -> None:
     """Make the content of a file durable; its name is `sync_directory`'s."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_filesystem(path: Path) -> None:
@@ -103,13 +125,10 @@ def sync_filesystem(path: Path) -> None:
 
     Raises OSError when the kernel reports a failed write-back (syncfs(2), Linux >= 5.8).
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
         if _libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -194,23 +213,17 @@ def append_whole(descriptor: int, data: bytes) -> None:
 def append_private(path: Path, data: bytes) -> None:
     """Append to a file that only its owner may read, creating it; nothing is flushed."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, PRIVATE_FILE)
-    try:
+    with opened(path, flags) as descriptor:
         append_whole(descriptor, data)
-    finally:
-        os.close(descriptor)
 
 
 def write_private(path: Path, data: bytes, *, durable: bool) -> None:
     """Write a file for the owner alone, in place; only for names that have no readers yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, PRIVATE_FILE)
-    try:
+    with opened(path, flags) as descriptor:
         write_all(descriptor, data)
         if durable:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def create_durably(temporary: Path, content: Iterable[bytes], path: Path) -> None:

@@ -205,7 +205,7 @@ class WriteAheadLog:
         Until the next flush of the log, a power cut can bring the file back. Raises OSError.
         """
         with self._lock:
-            if _content(path) != content:
+            if fsutil.content_of(path) != content:
                 return
 
             if self._descriptor >= 0:
@@ -260,7 +260,7 @@ class WriteAheadLog:
                     root,
                     name,
                     each.temporary.read_bytes(),
-                    _content(each.final) if can_change else None,
+                    fsutil.content_of(each.final) if can_change else None,
                     can_change,
                 )
             )
@@ -348,7 +348,7 @@ class WriteAheadLog:
                 path = self._roots[each.root] / os.fsdecode(each.name)
                 if each.content is None:
                     path.unlink(missing_ok=True)
-                elif _content(path) != each.content:
+                elif fsutil.content_of(path) != each.content:
                     fsutil.replace_durably(path, each.content)
         except OSError as error:
             self._failure = error
@@ -415,11 +415,7 @@ def flush_and_rename(staged: Sequence[StagedFile]) -> None:
 
 def read_records(path: Path) -> list[WalRecord]:
     """Read the records that may be needed, oldest first; none if there is no log."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-
+    content = fsutil.content_of(path) or b""
     halves = (content[:HALF], content[HALF:])
     found = sorted((each for half in halves for each in _records_in(half)), key=_number_of)
     base = max((record.base for record in found), default=0)
@@ -444,7 +440,7 @@ def replay(roots: Mapping[str, Path], records: Sequence[WalRecord]) -> Iterator[
 
     for key, image in newest.items():
         path = roots[image.root] / os.fsdecode(image.name)
-        present = _content(path)
+        present = fsutil.content_of(path)
         is_ours = not image.can_change or present in earlier[key] or _is_torn(present)
         if present == image.content or not is_ours:
             continue
@@ -515,13 +511,6 @@ def _packed(number: int, base: int, body: bytes) -> bytes:
 
 def _checksum(number: int, base: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(struct.pack("<QQ", number, base)))
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _created(path: Path) -> int:

@@ -38,7 +38,6 @@ from hankweave_server.checkpoints.intent import IntentFile
 from hankweave_server.checkpoints.merge import TreeMerge
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
-    REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
     CheckpointRequest,
     Skipped,
@@ -316,7 +315,7 @@ class Recording:
     ) -> CheckpointMade:
         """Make a checkpoint of what was captured, on the request's branch; raises as `capture`."""
         staging, parent, skipped = capture.staging, capture.parent, capture.skipped
-        try:
+        with staging:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             manifest = self._outlined(skipped).manifest
             changed, extent = self._changed(parent, capture)
@@ -327,7 +326,6 @@ class Recording:
                 tree=Sha(tree.hex()),
                 kind=request.kind,
                 skipped=tuple(skipped),
-                partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
                 files=self._outlined(skipped).files,
                 changed=tuple(_described(each, capture.sizes) for each in changed),
                 summary=summary,
@@ -340,9 +338,6 @@ class Recording:
             self._repo.publish(
                 staging, self._moves(request, commit, notes), files, tail=self._tail_of(request)
             )
-        except BaseException:
-            staging.abandon()
-            raise
 
         self._memory.is_recorded(commit, tree)
         return made
@@ -359,17 +354,13 @@ class Recording:
         if request.summarized is not None:
             summary = request.summarized(extent_of([(each.path, each.kind) for each in changes]))
 
-        staging = self._repo.staging()
-        try:
+        with self._repo.staging() as staging:
             tree = merged.store(staging)
             commit, notes = self._write_commit(
                 request, merged.ours, tree, merged.manifest, summary, staging
             )
             moves = {SAFETY + commit: str(commit)}
             self._repo.publish(staging, moves if notes is None else {NOTES_REF: notes, **moves})
-        except BaseException:
-            staging.abandon()
-            raise
 
         kinds = [change.kind for change in changes]
         return CheckpointMade(
@@ -377,9 +368,6 @@ class Recording:
             tree=Sha(tree.hex()),
             kind=request.kind,
             skipped=merged.manifest.skipped,
-            partial=any(
-                item.reason in REASONS_THAT_LOSE_CONTENT for item in merged.manifest.skipped
-            ),
             files=self._files_in(merged.our_tree) + kinds.count("created") - kinds.count("deleted"),
             changed=changes,
             summary=summary,

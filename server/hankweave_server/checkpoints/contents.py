@@ -12,6 +12,7 @@ from pathlib import Path
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.model import Damage, ObjectKind
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.fsutil import opened
 from hankweave_server.git.loose import loose_path, read_loose
 from hankweave_server.git.objects import STREAMED_FROM
 from hankweave_server.git.pack_reader import PackDamaged
@@ -117,12 +118,9 @@ class StoreVersions:
         """
         root = os.fsencode(objects)
         self._find_folders(root)
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            groups: list[Group] = [*self._files.items(), (b"", self._folders)]
+        groups: list[Group] = [*self._files.items(), (b"", self._folders)]
+        with opened(root, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             different = differing(descriptor, groups, self._slots.block)
-        finally:
-            os.close(descriptor)
 
         gone: list[str] = []
         is_other = False

@@ -11,7 +11,7 @@ Nothing is visible until `ShadowRepo.publish`, so that a crash leaves the checkp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,14 +19,9 @@ from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.model import (
-    REASONS_THAT_LOSE_CONTENT,
-    CheckpointMade,
-    CheckpointRequest,
-)
+from hankweave_server.checkpoints.model import CheckpointMade, CheckpointRequest
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
-from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, ShadowRepo
 from hankweave_server.git.trees import FOLDER, Entry, parsed
 from hankweave_server.wal import Tail
@@ -63,22 +58,22 @@ def import_checkpoint(
         if commit is None:
             raise CheckpointNotFound(foreign.sha)
 
-        facts = commit_message.read_back(
-            commit.sha, commit.tree, commit.parents, commit.committed, commit.message
-        )
+        facts = commit_message.read_back(commit)
         files = SessionSnapshots(source).tree_of(facts.memory_epoch)
         if files is not None:
             epoch_staging = repo.staging()
-            with _abandoning(epoch_staging):
+            try:
                 _copy_tree(source, files, None, repo, epoch_staging.add)
                 epoch = sessions.adopt(
                     source.read_tree(files), beyond=highest_epoch, staging=epoch_staging
                 )
+            except BaseException:
+                epoch_staging.abandon()
+                raise
 
             request = replace(request, memory_epoch=epoch)
 
-        staging = repo.staging()
-        with _abandoning(staging):
+        with repo.staging() as staging:
             before = repo.commit(parent)
             known = None if before is None else bytes.fromhex(before.tree)
             tree = bytes.fromhex(commit.tree)
@@ -97,26 +92,15 @@ def import_checkpoint(
             tail = None if request.journal_tail is None else Tail(journal, *request.journal_tail)
             repo.publish(staging, moves, (), tail=tail)
 
-    skipped = manifest.skipped
     return request, CheckpointMade(
         sha=sha,
         tree=commit.tree,
         kind=request.kind,
-        skipped=skipped,
-        partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
+        skipped=manifest.skipped,
         files=copied,
         changed=(),
         summary=facts.summary,
     )
-
-
-@contextlib.contextmanager
-def _abandoning(staging: ObjectStaging) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        staging.abandon()
-        raise
 
 
 def _copy_tree(

@@ -51,7 +51,7 @@ from hankweave_server.domain.path_merge import (
     with_lines,
     without_lines,
 )
-from hankweave_server.fsutil import PRIVATE_DIRECTORY, PRIVATE_FILE, write_all
+from hankweave_server.fsutil import PRIVATE_DIRECTORY, opened, write_all
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.line_merge import NUL, LineMerger, SideNames, Sides
 from hankweave_server.git.objects import STREAMED_FROM, ObjectStaging, digest_of
@@ -489,11 +489,8 @@ def _write(folder: Path, path: bytes, content: Iterable[bytes]) -> Path:
     target = os.path.join(top, path)
     os.makedirs(os.path.join(top, parent_of(path)), PRIVATE_DIRECTORY, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(target, flags, PRIVATE_FILE)
-    try:
+    with opened(target, flags) as descriptor:
         for piece in content:
             write_all(descriptor, piece)
-    finally:
-        os.close(descriptor)
 
     return Path(os.fsdecode(target))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,7 +26,7 @@ import anyio
 import anyio.to_thread
 
 from hankweave_server.background_tasks import alongside
-from hankweave_server.fsutil import PRIVATE_FILE, is_full
+from hankweave_server.fsutil import PRIVATE_FILE, held_open, is_full
 
 RESERVE_BYTES = 1 << 20
 """More than a batch of events and a state file of a thousand codons need together."""
@@ -43,10 +42,7 @@ class Reserve:
     """The reserve file of one execution; all calls block, and only the ledger's owner may call."""
 
     def __init__(self, path: Path) -> None:
-        # Opened now: if another folder takes its path later, nothing is touched there.
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, descriptor)
-        self._path = Path(f"/proc/self/fd/{descriptor}") / path.name
+        self._path = held_open(path.parent, self) / path.name
 
     def make(self) -> bool:
         """Create the reserve if it is missing; return False if the disk has too little space.

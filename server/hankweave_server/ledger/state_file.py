@@ -21,7 +21,6 @@ import contextlib
 import errno
 import os
 import uuid
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +98,7 @@ class StateStore:
     """The two state files of one execution. Use it in one thread at a time."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        folder = self._held_open(layout.state_directory)
+        folder = fsutil.held_open(layout.state_directory, self)
         self._primary = folder / layout.state.name
         self._backup = folder / layout.state_backup.name
         self._temporary = folder / f"{layout.state.name}.tmp"
@@ -107,12 +106,6 @@ class StateStore:
         self._clock = clock
         self._primary_is_good = False
         """True if the file has a version that is whole and durable."""
-
-    def _held_open(self, folder: Path) -> Path:
-        """Open the folder: if another one takes its path later, nothing is written there."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, descriptor)
-        return Path(f"/proc/self/fd/{descriptor}")
 
     def save(self, state: State, *, durable: bool = True) -> int:
         """Write the state, make it durable, and return its bytes.
@@ -165,9 +158,8 @@ class StateStore:
             return None
 
     def _examine(self, path: Path, judge: Judge) -> State | ValidationError | None:
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
+        content = fsutil.content_of(path)
+        if content is None:
             return None
 
         try:

@@ -34,6 +34,7 @@ from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.domain.plan import NO_PROGRESS, Progress, progress
 from hankweave_server.errors import Stop
+from hankweave_server.fsutil import content_of
 from hankweave_server.installed import parts
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.searched_journal import of_types
@@ -148,7 +149,7 @@ class _Facts:
 def _facts_of(layout: Layout) -> _Facts:
     try:
         meta = data_source.read_meta(layout)
-        content = _content_of(layout.state)
+        content = content_of(layout.state)
         state = _State() if content is None else msgspec.json.decode(content, type=_State)
     except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
         return _Facts(_touched(layout.root), problem=_sentence(problem))
@@ -170,13 +171,6 @@ def _facts_of(layout: Layout) -> _Facts:
         cost,
         spent,
     )
-
-
-def _content_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _progress_in(content: bytes, state: _State) -> tuple[int, Progress, float | None, _Spent]:

@@ -29,7 +29,7 @@ from typing import IO, TypeVar
 from hankweave_client.errors import NotRunning
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.fsutil import temporary_folder
+from hankweave_server.fsutil import opened, temporary_folder
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
@@ -217,12 +217,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
     """Hold a lock on the directory itself; raise Stop if it is not free in time."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as descriptor:
         _lock(descriptor, root)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int, root: Path) -> None:

@@ -384,13 +384,11 @@ def _mark(root: Path, marker: Identity) -> None:
     folder = root / MARKER
     with contextlib.suppress(OSError):
         folder.mkdir(mode=fsutil.PRIVATE_DIRECTORY, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            inside = Path(f"/proc/self/fd/{opened}")
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with fsutil.opened(folder, flags) as descriptor:
+            inside = Path(f"/proc/self/fd/{descriptor}")
             fsutil.replace_durably(inside / ".gitignore", b"*\n")
             fsutil.replace_durably(inside / IDENTITY, codec.encode(marker))
-        finally:
-            os.close(opened)
 
 
 def forget(layout: Layout) -> None:

@@ -31,7 +31,7 @@ from hankweave_protocol.codec import encode
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
-from hankweave_server.fsutil import PRIVATE_FILE, append_whole, make_private_directory
+from hankweave_server.fsutil import append_whole, make_private_directory, opened
 from hankweave_server.plain_text import acted_on
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
@@ -123,7 +123,6 @@ class _Pending:
     logged_at: str
     direction: Direction
     frame: bytes
-    error: str | None
 
 
 class TrafficLog:
@@ -151,13 +150,13 @@ class TrafficLog:
         """The last batch could not be written; reported once, not for each batch."""
         self._wake = anyio.Event()
 
-    def record(self, direction: Direction, frame: bytes, *, error: str | None = None) -> None:
+    def record(self, direction: Direction, frame: bytes) -> None:
         """Accept a frame for the log; never waits and never fails."""
         if self._pending_bytes + len(frame) > PENDING_LIMIT:
             self._left_out += 1
             return
 
-        self._pending.append(_Pending(to_text(self._clock.now()), direction, frame, error))
+        self._pending.append(_Pending(to_text(self._clock.now()), direction, frame))
         self._pending_bytes += len(frame)
         if len(self._pending) == 1:
             self._wake.set()
@@ -213,7 +212,7 @@ class TrafficLog:
             logged_at=pending.logged_at,
             direction=pending.direction,
             message=msgspec.Raw(message),
-            metadata=TrafficMetadata(size=len(pending.frame), error=pending.error or error),
+            metadata=TrafficMetadata(size=len(pending.frame), error=error),
         )
         return encode(record) + b"\n"
 
@@ -222,12 +221,9 @@ class TrafficLog:
             make_private_directory(self._path.parent)
 
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, PRIVATE_FILE)
-        try:
+        with opened(self._path, flags) as descriptor:
             append_whole(descriptor, data)
             size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
 
         if size >= self._rotate_at:
             self._rotate()

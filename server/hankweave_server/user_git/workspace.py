@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from hankweave_server import fsutil
 from hankweave_server.git.trees import EXECUTABLE, REGULAR, Entry
 from hankweave_server.user_git.capture import WorkspaceCapture, WorkspaceCaptured
 from hankweave_server.user_git.errors import RepositoryBusy, UnsupportedRepository
@@ -207,17 +208,16 @@ _PAUSE_S = 0.02
 def alone(common_dir: Path) -> Iterator[None]:
     """Exclude other managers of the repository; raise RepositoryBusy after 30 seconds."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(common_dir / "hankweave.lock", flags, 0o600)
+    with fsutil.opened(common_dir / "hankweave.lock", flags) as descriptor:
 
-    def is_locked() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        def is_locked() -> bool:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
 
-        return True
+            return True
 
-    try:
         _wait_for(
             is_locked,
             PATIENCE_S,
@@ -225,8 +225,6 @@ def alone(common_dir: Path) -> Iterator[None]:
             "Wait for it, or find the process that holds hankweave.lock in the git directory.",
         )
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _wait_for(act: Callable[[], bool], patience: float, message: str, hint: str) -> None:

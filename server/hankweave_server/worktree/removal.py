@@ -14,6 +14,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from hankweave_server.fsutil import opened
+
 DEEP = ".hankweave.removing-"
 """Prefix of the names under which deep folders are moved up; a crash may leave one."""
 
@@ -28,16 +30,14 @@ def remove(path: Path) -> int:
 
     Raises OSError for what cannot be removed; other parts of it may be gone by then.
     """
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        freed = 0
+    freed = 0
+    with opened(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as parent:
         with contextlib.suppress(FileNotFoundError):
             freed = _Removal(parent).all_of(path.name)
 
         os.fsync(parent)
-        return freed
-    finally:
-        os.close(parent)
+
+    return freed
 
 
 class _Removal:
@@ -80,15 +80,12 @@ class _Removal:
 def _opened(folder: int, name: str) -> int:
     """Open a folder, after giving its owner all permissions."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    found = os.open(name, os.O_PATH | flags, dir_fd=folder)
-    try:
+    with opened(name, os.O_PATH | flags, dir_fd=folder) as found:
         reach = f"/proc/self/fd/{found}"
         if stat.S_IMODE(os.fstat(found).st_mode) & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(reach, stat.S_IRWXU)
 
         return os.open(reach, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    finally:
-        os.close(found)
 
 
 def mounted_below(path: Path) -> Path | None:
