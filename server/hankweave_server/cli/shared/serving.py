@@ -114,9 +114,12 @@ _CHOICES: dict[str, Choice] = {
     "f": "finish",
     "s": "stop",
     "q": "stop",
+    "\x04": "stop",
     "c": "go on",
-    "escape": "go on",
+    "\x1b": "go on",
 }
+"""Answers by key; Ctrl-D is `\\x04`, and Escape is `\\x1b`."""
+
 _REPLIES: dict[Choice, str] = {
     "finish": "Stopping after this step.\nCtrl-C stops now.",
     "stop": "Stopping.",
