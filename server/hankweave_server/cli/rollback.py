@@ -36,7 +36,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.installed import parts
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.hints import command as command_line
-from hankweave_server.local.living import living_server
+from hankweave_server.local.living import is_served
 from hankweave_server.local.server_session import run_read_only
 from hankweave_server.local.targeting import (
     announce,
@@ -45,7 +45,6 @@ from hankweave_server.local.targeting import (
     root_to_change,
     start_line,
 )
-from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.names import shown
 
@@ -285,7 +284,7 @@ def _targets_of_a_feature() -> Any | None:
 
 
 def _require_server(root: Path) -> None:
-    if living_server(Layout.of_execution(root)) is None:
+    if not is_served(root):
         raise Stop(
             "--restart continues the plan, which needs a running server.",
             ExitCode.UNAVAILABLE,
@@ -418,11 +417,11 @@ def _redo_step(
         return
 
     root = root_of(execution)
-    is_served = living_server(Layout.of_execution(root)) is not None
+    has_server = is_served(root)
 
-    fields = {"reuse": reuse, "auto_restart": is_served, "rewind_memory": True}
+    fields = {"reuse": reuse, "auto_restart": has_server, "rewind_memory": True}
     _go(execution, foreseen, fields, f"Run {codon_id} again?", options)
-    if not is_served:
+    if not has_server:
         click.echo(f"Continue with `{start_line(root)}`.", err=options.as_json)
 
 
