@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -25,6 +25,7 @@ from hankweave_server.plain_text import counted, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hankweave_protocol.executions import MapProgress
     from hankweave_protocol.records import CheckpointRecord
     from hankweave_protocol.replies import ConfinementStatus, Forecast
     from hankweave_server.domain.budget.spending import Costs
@@ -377,20 +378,7 @@ def confinement_text(status: ConfinementStatus) -> str:
     return f"{status.profile}, level {status.level}{landlock}"
 
 
-class ItemCounts(Protocol):
-    """How many items of a map are in which state."""
-
-    @property
-    def completed(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-
-
-def map_totals(counted: ItemCounts, cost: float, max_cost: float | None) -> str:
+def map_totals(counted: MapProgress, cost: float, max_cost: float | None) -> str:
     """Return how many items are in which state, and what they have cost of how much."""
     of = "" if max_cost is None else f" of ${max_cost:.2f}"
     words = [f"{counted.completed} completed"]
