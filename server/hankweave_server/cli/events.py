@@ -25,7 +25,7 @@ from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
 from hankweave_server.cli.output.event_lines import journal_line
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.text import Days, fitted
+from hankweave_server.cli.output.text import Days, Parsed, fitted
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
 from hankweave_server.domain.event_filter import EventFilter, Read, search
 from hankweave_server.errors import ExitCode, Stop
@@ -36,24 +36,19 @@ from hankweave_server.local.targeting import start_line
 from hankweave_server.paths import Layout
 
 
-class _Seq(click.ParamType[Moment]):
-    """A sequence number, or another notation that `is_other` accepts."""
+def _seq_or(name: str, is_other: Callable[[str], bool]) -> Parsed[Moment]:
+    """Return the type of a sequence number, or of another notation that `is_other` accepts."""
 
-    def __init__(self, name: str, is_other: Callable[[str], bool]) -> None:
-        self.name = name
-        self._is_other = is_other
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        text = str(value)
+    def parse(text: str) -> Moment:
         if text.isascii() and text.isdecimal() and len(text) < 16:
             return int(text)
 
-        if not self._is_other(text):
-            self.fail(f"{text!r} is not a {self.name}.", param, ctx)
+        if not is_other(text):
+            raise ValueError(f"{text!r} is not a {name}.")
 
         return text
+
+    return Parsed(name, parse)
 
 
 def _is_moment(text: str) -> bool:
@@ -65,8 +60,8 @@ def _is_moment(text: str) -> bool:
     return True
 
 
-MOMENT = _Seq("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
-CAUSE = _Seq("seq or command id", bool)
+MOMENT = _seq_or("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
+CAUSE = _seq_or("seq or command id", bool)
 
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
 

@@ -23,6 +23,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
+from hankweave_server.cli.output.text import Parsed
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
@@ -52,20 +53,18 @@ _FORESEE = "`--preview` shows what it would do."
 FORESEEING = "Previewing the rollback"
 
 
-class _Path(click.ParamType[str]):
-    """A file or directory of the work tree, in the notation of the wire protocol."""
+def _path_on_the_wire(text: str) -> str:
+    if not text:
+        raise ValueError("A path has at least one character.")
 
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("A path has at least one character.", param, ctx)
-
-        return shown(os.fsencode(str(value)))
+    return shown(os.fsencode(text))
 
 
 _path_option = click.option(
-    "--path", "paths", type=_Path(), multiple=True, help="Only this file or directory. Repeatable."
+    *("--path", "paths"),
+    type=Parsed("path", _path_on_the_wire),
+    multiple=True,
+    help="Only this file or directory. Repeatable.",
 )
 _codon_option = click.option(
     "--codon", shell_complete=completions.codons, help="Target: a codon of the execution thread."
