@@ -1,4 +1,4 @@
-"""Task groups that raise the error of their block as it is, and tasks that end with a block.
+"""Task groups that raise the error of their block as it is, and what lasts as long as a block.
 
 A task group of anyio wraps every error in a group, also that of its own block, so that a caller
 cannot catch it by its type. To raise it again after the group is not enough: if a task fails too,
@@ -8,11 +8,14 @@ say while it is cancelled, the group of its error replaces the error of the bloc
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -54,3 +57,14 @@ async def alongside(*works: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIte
 
         yield
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def context_in_thread(manager: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enter and leave a context in worker threads; leaving it cannot be cancelled."""
+    entered = await anyio.to_thread.run_sync(manager.__enter__)
+    try:
+        yield entered
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(manager.__exit__, None, None, None)

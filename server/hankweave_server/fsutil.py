@@ -183,14 +183,6 @@ def _has_errno(error: BaseException | None, numbers: frozenset[int]) -> bool:
     return False
 
 
-def content_of(path: Path) -> bytes | None:
-    """Return the content of a file; None if there is no such file."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write every byte; write(2) may write fewer than it was given."""
     rest = memoryview(data)

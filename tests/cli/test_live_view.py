@@ -20,9 +20,10 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.cli.live.frame import amount, duration, frame
 from hankweave_server.cli.live.model import NOTHING, ObservedFacts, view
-from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveDisplay, keys_of
+from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveOutput, without_sequences
 from hankweave_server.cli.shared.serving import QUESTION
 from hankweave_server.clock import SystemClock
+from hankweave_server.ledger.writer import Published
 from support.histories import MOMENT, completed, running
 from support.running_server import command, environment
 from support.screens import screen
@@ -131,7 +132,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     state = state_of(running("c5000"), plan=names)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=30)
-    voice = LiveDisplay(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
+    output = LiveOutput(SystemClock(), lambda _entry, _state: BudgetFigures(), console)
     line = AgentOutput(codon_id=CodonId("c5000"), stream="stdout", line="chatter")
     event = Event(id="e", timestamp=MOMENT, type=line.TYPE, data=line)
     asked = 0
@@ -142,10 +143,10 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
         return state
 
     began = time.monotonic()
-    with voice.writing():
-        voice.open("hello\n  address", read_state)
+    with output.writing():
+        output.open("hello\n  address", read_state)
         while asked < 10:
-            voice.enqueue(event)
+            output.report(Published(event, b""))
             time.sleep(0.005)
 
     drawings = asked // 2  # It reads the clock when it decides to draw, and when it draws.
@@ -153,7 +154,7 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     assert out.getvalue().count("c5000") >= 2
 
 
-def test_keys_are_read_from_what_a_terminal_sends() -> None:
-    """Letters, arrows in both encodings and escape are keys; unknown sequences are not."""
-    sent = "s\x1b[A\x1bOB\x1b[1;5C\x1b[200~q\r\x1b"
-    assert list(keys_of(sent)) == ["s", "up", "down", "q", "enter", "escape"]
+def test_arrows_are_no_keys() -> None:
+    """Letters, control characters and Escape are keys; control sequences are skipped."""
+    sent = "s\x1b[A\x1bOB\x1b[1;5C\x1b[200~q\r\x04\x1b"
+    assert without_sequences(sent) == "sq\r\x04\x1b"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from hankweave_client.client import Client
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -38,7 +37,7 @@ def start_next(codon: str | None, execution: Path | None, as_json: bool) -> None
     hankweave next review#1
     """
     command = CodonNext() if codon is None else CodonStart(codon_id=CodonId(codon))
-    _send(execution, command, "Started.", as_json=as_json)
+    _finish(root_to_change(execution), command, "Started.", as_json=as_json)
 
 
 @click.command()
@@ -92,7 +91,7 @@ def retry(execution: Path | None, as_json: bool) -> None:
     \b
     hankweave retry
     """
-    _send(execution, CodonRedo(), "Started.", as_json=as_json)
+    _finish(root_to_change(execution), CodonRedo(), "Started.", as_json=as_json)
 
 
 def _end(
@@ -112,15 +111,8 @@ def _end(
     _finish(root, command, done, as_json=as_json)
 
 
-def _send(execution: Path | None, command: CommandData, done: str, *, as_json: bool) -> None:
-    _finish(root_to_change(execution), command, done, as_json=as_json)
-
-
 def _finish(root: Path, command: CommandData, done: str, *, as_json: bool) -> None:
-    async def work(client: Client) -> object:
-        return await client.send(command)
-
-    answer = ask_running(root, work)
+    answer = ask_running(root, lambda client: client.send(command))
     if as_json:
         print_json(answer)
     else:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -25,7 +25,7 @@ from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
 from hankweave_server.cli.output.event_lines import journal_line
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.text import Days, fitted
+from hankweave_server.cli.output.text import Days, Parsed, fitted
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
 from hankweave_server.domain.event_filter import EventFilter, Read, search
 from hankweave_server.errors import ExitCode, Stop
@@ -36,24 +36,19 @@ from hankweave_server.local.targeting import start_line
 from hankweave_server.paths import Layout
 
 
-class _Seq(click.ParamType[Moment]):
-    """A sequence number, or another notation that `is_other` accepts."""
+def _seq_or(name: str, is_other: Callable[[str], bool]) -> Parsed[Moment]:
+    """Return the type of a sequence number, or of another notation that `is_other` accepts."""
 
-    def __init__(self, name: str, is_other: Callable[[str], bool]) -> None:
-        self.name = name
-        self._is_other = is_other
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        text = str(value)
+    def parse(text: str) -> Moment:
         if text.isascii() and text.isdecimal() and len(text) < 16:
             return int(text)
 
-        if not self._is_other(text):
-            self.fail(f"{text!r} is not a {self.name}.", param, ctx)
+        if not is_other(text):
+            raise ValueError(f"{text!r} is not a {name}.")
 
         return text
+
+    return Parsed(name, parse)
 
 
 def _is_moment(text: str) -> bool:
@@ -65,52 +60,36 @@ def _is_moment(text: str) -> bool:
     return True
 
 
-MOMENT = _Seq("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
-CAUSE = _Seq("seq or command id", bool)
+MOMENT = _seq_or("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
+CAUSE = _seq_or("seq or command id", bool)
 
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
 
 
-class Format(Protocol):
-    """An output format for events."""
-
-    def head(self) -> list[str]:
-        """Return the header lines."""
-
-    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        """Format events, given as JSON."""
+Format: TypeAlias = Callable[[Iterable[bytes]], Iterator[str]]
+"""Formats events, given as JSON."""
 
 
 def format_of(name: str) -> Format:
     match name:
         case "jsonl":
-            return JsonLines()
+            return json_lines
         case "csv":
-            return Csv()
+            return csv_lines
         case _:
-            return EventTable()
+            return EventTable().lines
 
 
-class JsonLines:
-    """One JSON document per line, unchanged."""
-
-    def head(self) -> list[str]:
-        return []
-
-    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        return (item.decode(errors="backslashreplace") for item in items)
+def json_lines(items: Iterable[bytes]) -> Iterator[str]:
+    """Return one JSON document per line, unchanged."""
+    return (item.decode(errors="backslashreplace") for item in items)
 
 
-class Csv:
-    """CSV as in RFC 4180; values other than text are written as JSON, null as an empty cell."""
-
-    def head(self) -> list[str]:
-        return [_csv(EVENT_COLUMNS)]
-
-    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        for item in items:
-            values = msgspec.json.decode(item)
-            yield _csv(_cell(values.get(column)) for column in EVENT_COLUMNS)
+def csv_lines(items: Iterable[bytes]) -> Iterator[str]:
+    """Yield rows as in RFC 4180; other values than text are JSON, and null is an empty cell."""
+    for item in items:
+        values = msgspec.json.decode(item)
+        yield _csv(_cell(values.get(column)) for column in EVENT_COLUMNS)
 
 
 def _cell(value: Any) -> str:
@@ -131,9 +110,6 @@ class EventTable:
 
     def __init__(self) -> None:
         self._days = Days()
-
-    def head(self) -> list[str]:
-        return []
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
         for item in items:
@@ -249,17 +225,20 @@ def events(
         if limit is None and not matching.begins_after and matching.ends_at(last) == last:
             journal.check()
 
-        printed = format_of("jsonl" if as_json else form)
-        is_shown = _is_any if as_json or types or form != "table" else _is_for_people
+        form = "jsonl" if as_json else form
+        lines_of = format_of(form)
+        is_shown = _is_any if types or form != "table" else _is_for_people
 
         def print_past(read: Read) -> None:
-            _print(printed.head())
+            if form == "csv":
+                _print([_csv(EVENT_COLUMNS)])
+
             found = (line for line, _ in search(matching, read, last) if is_shown(line))
-            _print(printed.lines(islice(found, limit)))
+            _print(lines_of(islice(found, limit)))
 
         if follow:
             print_past(journal.read)
-            _follow(root, matching, last, printed, is_shown)
+            _follow(root, matching, last, lines_of, is_shown)
         elif sys.stdout.isatty():
             print_past(journal.read)
         else:
@@ -271,13 +250,13 @@ def _follow(
     root: Path,
     matching: EventFilter,
     last: int,
-    printed: Format,
+    lines_of: Format,
     is_shown: Callable[[bytes], bool],
 ) -> None:
     def print_event(event: Event) -> None:
         line = codec.encode(event)
         if matching.take(line) is not None and is_shown(line):
-            _print(printed.lines([line]))
+            _print(lines_of([line]))
 
     follow_from(root, last, print_event)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
@@ -19,7 +19,7 @@ from hankweave_protocol.records import CheckpointKind, StoreRepair
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
 from hankweave_server.cli.checkpoints import line_of_checkpoint
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.text import AGE, SIZE, size_text
+from hankweave_server.cli.output.text import AGE, SIZE, Parsed, size_text
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
@@ -47,23 +47,15 @@ _REASONS: dict[KeepReason, str] = {
 }
 
 
-class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
-    """Comma-separated kinds of checkpoints."""
+def _kinds(text: str) -> tuple[CheckpointKind, ...]:
+    """Return comma-separated kinds of checkpoints."""
+    kinds = tuple(part.strip() for part in text.split(",") if part.strip())
+    known = get_args(CheckpointKind)
+    for kind in kinds or ("",):
+        if kind not in known:
+            raise ValueError(f"{kind!r} is not a kind of checkpoint. Kinds: {', '.join(known)}.")
 
-    name = "kinds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[CheckpointKind, ...]:
-        kinds = tuple(part.strip() for part in str(value).split(",") if part.strip())
-        known = get_args(CheckpointKind)
-        for kind in kinds or ("",):
-            if kind not in known:
-                self.fail(
-                    f"{kind!r} is not a kind of checkpoint. Kinds: {', '.join(known)}.", param, ctx
-                )
-
-        return kinds  # type: ignore[return-value]  # each one is in `known`
+    return kinds  # type: ignore[return-value]  # each one is in `known`
 
 
 @click.command()
@@ -72,7 +64,9 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
 @click.option("--max-age", type=AGE, metavar="AGE", help="Prune older ones, e.g. 30d or 12h.")
 @click.option("--max-count", type=click.IntRange(min=0), help="Keep this many of the newest ones.")
 @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Prune the oldest ones to fit SIZE.")
-@click.option("--kinds", type=_Kinds(), help="Prune only these kinds, e.g. safety,manual.")
+@click.option(
+    "--kinds", type=Parsed("kinds", _kinds), help="Prune only these kinds, e.g. safety,manual."
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def gc(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import click
@@ -17,6 +17,15 @@ from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_protocol import codec
+from hankweave_protocol.commands import (
+    RollbackCommand,
+    RollbackPreview,
+    RollbackRedo,
+    RollbackToCheckpoint,
+    RollbackToCodon,
+    RollbackToLastSuccess,
+    RollbackUndo,
+)
 from hankweave_protocol.events import Event
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.errors import ExitCode, Stop
@@ -82,6 +91,23 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
         ) from None
     except ConnectionRefusedError as error:
         raise unavailable(error, root) from None
+
+
+def rollback_command(
+    target: RollbackPreview, **fields: Any
+) -> RollbackCommand | RollbackUndo | RollbackRedo:
+    """Return the command whose preview is `target`."""
+    if target.direction is not None:
+        return RollbackUndo(**fields) if target.direction == "undo" else RollbackRedo(**fields)
+
+    if target.checkpoint_sha is not None:
+        return RollbackToCheckpoint(checkpoint_sha=target.checkpoint_sha, **fields)
+
+    if target.codon_id is not None:
+        kind = target.checkpoint_type or "end"
+        return RollbackToCodon(codon_id=target.codon_id, checkpoint_type=kind, **fields)
+
+    return RollbackToLastSuccess(**fields)
 
 
 def print_json(value: object) -> None:

@@ -17,25 +17,27 @@ from hankweave_client.calls import Calls
 from hankweave_protocol.commands import (
     GetState,
     OnRunning,
-    RollbackCommand,
     RollbackPreview,
-    RollbackRedo,
-    RollbackToCheckpoint,
-    RollbackToCodon,
-    RollbackToLastSuccess,
-    RollbackUndo,
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
-from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
+from hankweave_server.cli.output.text import Parsed
+from hankweave_server.cli.remote import (
+    ask,
+    execution_option,
+    json_option,
+    print_json,
+    rollback_command,
+    root_of,
+)
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.installed import parts
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.hints import command as command_line
-from hankweave_server.local.living import living_server
+from hankweave_server.local.living import is_served
 from hankweave_server.local.server_session import run_read_only
 from hankweave_server.local.targeting import (
     announce,
@@ -44,7 +46,6 @@ from hankweave_server.local.targeting import (
     root_to_change,
     start_line,
 )
-from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.names import shown
 
@@ -52,20 +53,18 @@ _FORESEE = "`--preview` shows what it would do."
 FORESEEING = "Previewing the rollback"
 
 
-class _Path(click.ParamType[str]):
-    """A file or directory of the work tree, in the notation of the wire protocol."""
+def _path_on_the_wire(text: str) -> str:
+    if not text:
+        raise ValueError("A path has at least one character.")
 
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("A path has at least one character.", param, ctx)
-
-        return shown(os.fsencode(str(value)))
+    return shown(os.fsencode(text))
 
 
 _path_option = click.option(
-    "--path", "paths", type=_Path(), multiple=True, help="Only this file or directory. Repeatable."
+    *("--path", "paths"),
+    type=Parsed("path", _path_on_the_wire),
+    multiple=True,
+    help="Only this file or directory. Repeatable.",
 )
 _codon_option = click.option(
     "--codon", shell_complete=completions.codons, help="Target: a codon of the execution thread."
@@ -237,9 +236,8 @@ def rollback(
     if restart:
         _require_server(root_of(execution))
 
-    fields = options.fields() | {"auto_restart": restart, "rewind_memory": rewind_memory}
-    command = functools.partial(_command_to, foreseen, fields)
-    _go(execution, command, foreseen, "Go back?", options, to)
+    fields = {"auto_restart": restart, "rewind_memory": rewind_memory, "paths": foreseen.paths}
+    _go(execution, foreseen, fields, "Go back?", options, to)
 
 
 def _went_in_git(
@@ -284,23 +282,8 @@ def _targets_of_a_feature() -> Any | None:
     return next(parts("rollback_targets"), None)
 
 
-def _command_to(
-    target: RollbackPreview, settings: dict[str, Any], run_id: RunId | None
-) -> RollbackCommand:
-    """Return the command whose preview is `target`."""
-    fields = {**settings, "paths": target.paths, "expected_run_id": run_id}
-    if target.checkpoint_sha is not None:
-        return RollbackToCheckpoint(checkpoint_sha=target.checkpoint_sha, **fields)
-
-    if target.codon_id is not None:
-        kind = target.checkpoint_type or "end"
-        return RollbackToCodon(codon_id=target.codon_id, checkpoint_type=kind, **fields)
-
-    return RollbackToLastSuccess(**fields)
-
-
 def _require_server(root: Path) -> None:
-    if living_server(Layout.of_execution(root)) is None:
+    if not is_served(root):
         raise Stop(
             "--restart continues the plan, which needs a running server.",
             ExitCode.UNAVAILABLE,
@@ -433,29 +416,18 @@ def _redo_step(
         return
 
     root = root_of(execution)
-    is_served = living_server(Layout.of_execution(root)) is not None
+    has_server = is_served(root)
 
-    def command(run_id: RunId | None) -> RollbackCommand:
-        return RollbackToCodon(
-            codon_id=codon_id,
-            checkpoint_type="beginning",
-            reuse=reuse,
-            auto_restart=is_served,
-            rewind_memory=True,
-            expected_run_id=run_id,
-            **options.fields(),
-        )
-
-    _go(execution, command, foreseen, f"Run {codon_id} again?", options)
-    if not is_served:
+    fields = {"reuse": reuse, "auto_restart": has_server, "rewind_memory": True}
+    _go(execution, foreseen, fields, f"Run {codon_id} again?", options)
+    if not has_server:
         click.echo(f"Continue with `{start_line(root)}`.", err=options.as_json)
 
 
 def _go_or_return(
     execution: Path | None, direction: Literal["undo", "redo"], options: RollbackOptions
 ) -> None:
-    kind = RollbackUndo if direction == "undo" else RollbackRedo
-    fields = options.fields()
+    options.fields()  # Refuses what excludes each other.
     foreseen = RollbackPreview(
         direction=direction, keep_edits=options.keep_edits, patch=options.patch
     )
@@ -464,13 +436,7 @@ def _go_or_return(
         return
 
     question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
-    _go(
-        execution,
-        lambda run_id: kind(**fields, expected_run_id=run_id),
-        foreseen,
-        question,
-        options,
-    )
+    _go(execution, foreseen, {}, question, options)
 
 
 # --- execution ------------------------------------------------------------------------------------
@@ -478,13 +444,17 @@ def _go_or_return(
 
 def _go(
     execution: Path | None,
-    command: Callable[[RunId | None], RollbackCommand | RollbackUndo | RollbackRedo],
     foreseen: RollbackPreview,
+    fields: dict[str, Any],
     question: str,
     options: RollbackOptions,
     to: str | None = None,
 ) -> None:
-    """Send the command, after a confirmation if `options` asks for one, and print the report."""
+    """Send the command, after a confirmation if `options` asks for one, and print the report.
+
+    `fields` are those that the command has beside the fields of `options`.
+    """
+    fields = fields | options.fields()
     root = root_to_change(execution)
     require_consent(yes=options.yes, otherwise=_FORESEE)
     run_id = None
@@ -500,8 +470,9 @@ def _go(
         draw()
         confirm(question, lambda: draw(whole=True))
 
+    command = rollback_command(foreseen, **fields, expected_run_id=run_id)
     what = None if options.as_json else "Rolling back"
-    done = ask(root, lambda client: client.send(command(run_id)), what)
+    done = ask(root, lambda client: client.send(command), what)
     if options.as_json:
         print_json(done)
     else:

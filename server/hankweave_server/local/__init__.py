@@ -18,6 +18,7 @@ Modules, in reading order:
 - `eta`: how long a plan still takes, from the files of earlier executions, too
 - `hints`: hints in the words of the terminal
 - `server_session`: a session with a server, for one piece of work
+- `detached_server`: a server that outlives the program that starts it
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens
 - `removal`: an execution removed permanently

@@ -17,7 +17,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from hankweave_client.errors import NotRunning
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import opened, temporary_folder
+from hankweave_server.local.detached_server import own_command
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
@@ -46,7 +46,6 @@ END_SECONDS = 15.0
 """Time for an orderly end, which takes eight seconds (`daemon/shutdown.py`, LAST_SECONDS)."""
 
 _BETWEEN_TRIES = 0.05
-_MAIN = "from hankweave_server.cli.app import main; main()"
 _SAYS, _HINTS = "hankweave: ", "  hint: "
 
 
@@ -187,8 +186,7 @@ def _await_the_end() -> None:
 
 def _command(root: Path) -> list[str]:
     place = "--workspace" if _is_in_place(root) else "--execution"
-    # -P: no module in the current directory is imported.
-    return [sys.executable, "-P", "-c", _MAIN, "run", place, str(root), "--for-a-moment"]
+    return own_command("run", place, str(root), "--for-a-moment")
 
 
 def _is_in_place(root: Path) -> bool:

@@ -25,6 +25,11 @@ def living_server(layout: Layout) -> int | None:
     return pid if lives else None
 
 
+def is_served(root: Path) -> bool:
+    """Return whether a server is running in the execution in this directory."""
+    return living_server(Layout.of_execution(root)) is not None
+
+
 def dead_server(layout: Layout) -> int | None:
     """Return the pid of a server that died there without removing its lock file."""
     pid, lives = _last_server(layout)

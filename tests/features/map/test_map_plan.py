@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hankweave_protocol.executions import MapProgress
 from hankweave_server.features.map.plan import (
     Item,
     ItemAdded,
@@ -234,7 +235,7 @@ def test_figures_count_what_is_finished_and_estimate_the_rest() -> None:
     work = [started("a"), ended("a", "completed", 0.5), started("b"), ended("b", "failed", 0.25)]
     state = fold([*records, *work, started("c")])
     counted = figures(list(state.items.values()), parallel=2, durations=[8.0, 12.0])
-    assert (counted.completed, counted.failed, counted.running, counted.waiting) == (1, 1, 1, 2)
+    assert counted.progress == MapProgress(inputs=5, completed=1, failed=1, running=1)
     assert counted.cost == 0.75
     assert counted.seconds_left == 12.5
 

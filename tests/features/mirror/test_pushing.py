@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from hankweave_protocol.ids import Sha
@@ -30,6 +31,9 @@ from support.attached import StillClock
 from support.waiting import LIMIT, limited
 
 TTL = 30.0
+RECORD = MirrorRecord(
+    address="https://key@host/mirror.git", mode="async", ttl=TTL, execution_id="e"
+)
 
 
 class HandClock(StillClock):
@@ -117,7 +121,7 @@ class World:
         mirroring = Mirroring(
             begun,
             self.clock.seconds,
-            mode=mode,
+            record=msgspec.structs.replace(RECORD, mode=mode),
             remote=self,
             compose=self.compose,
             reactions=Reactions(
@@ -343,14 +347,10 @@ async def test_a_mirror_that_cannot_be_reached_ends_all_the_same(world: World) -
 
 # --- the status for clients ---------------------------------------------------------------------
 
-RECORD = MirrorRecord(
-    address="https://key@host/mirror.git", mode="async", ttl=TTL, execution_id="e"
-)
-
 
 def shown_status(world: World, mirroring: Mirroring) -> MirrorStatus:
     now = world.clock.seconds
-    return status_of(RECORD, mirroring, world.journal, now, lambda text: text.replace("key", "***"))
+    return status_of(mirroring, world.journal, now, lambda text: text.replace("key", "***"))
 
 
 async def test_the_status_says_how_far_the_mirror_is_behind(world: World) -> None:

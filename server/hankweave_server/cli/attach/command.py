@@ -21,7 +21,7 @@ from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.cli.remote import execution_option, root_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.executions import executions_root
-from hankweave_server.local.living import living_server
+from hankweave_server.local.living import is_served
 from hankweave_server.local.page_address import address_in_lock, page_of
 from hankweave_server.local.register import all_executions
 from hankweave_server.local.server_session import refusal, unavailable
@@ -91,10 +91,10 @@ def open_page(execution: Path | None, every: bool) -> None:
     hankweave open --all
     """
     root = root_of(execution)
-    if every and execution is None and living_server(Layout.of_execution(root)) is None:
-        root = next(filter(_is_served, all_executions(executions_root())), root)
+    if every and execution is None and not is_served(root):
+        root = next(filter(is_served, all_executions(executions_root())), root)
 
-    page = address_in_lock(root) if _is_served(root) else None
+    page = address_in_lock(root) if is_served(root) else None
     if page is None:
         require_execution(root)
         raise Stop(
@@ -112,10 +112,6 @@ def open_page(execution: Path | None, every: bool) -> None:
         way = Layout.of_execution(root).way_to_page
         fsutil.replace(way, _PAGE.format(address=html.escape(address)).encode())
         webbrowser.open(way.absolute().as_uri())
-
-
-def _is_served(root: Path) -> bool:
-    return living_server(Layout.of_execution(root)) is not None
 
 
 COMMANDS = (attach, open_page)

@@ -19,12 +19,13 @@ from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
     CodonSkip,
+    CommandData,
     ListCheckpoints,
     PermissionAnswer,
+    RollbackPreview,
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.attach.dialogs import (
-    Answer,
     AskPermission,
     AskRollback,
     ChooseCheckpoint,
@@ -34,9 +35,7 @@ from hankweave_server.cli.attach.dialogs import (
 )
 from hankweave_server.cli.attach.requests import (
     DIFFERENCES,
-    Journey,
     Note,
-    Redo,
     RollbackGoal,
     outcome,
 )
@@ -107,19 +106,11 @@ class Controls(App[int]):
         if asked and self._may():
             self.push_screen(AskPermission(asked[0], begin), self._answer)
 
-    def _answer(self, answer: Answer | None) -> None:
+    def _answer(self, answer: PermissionAnswer | None) -> None:
         if answer is not None:
-            request = self.session.client.send(
-                PermissionAnswer(
-                    request_id=answer.request_id,
-                    decision=answer.decision,
-                    message=answer.message,
-                    always=answer.always,
-                )
-            )
             also = f", and every {answer.always} from now on" if answer.always else ""
             done = f"{'Allowed' if answer.decision == 'allow' else 'Denied'}{also}."
-            self._send(request, "Answering …", one_line(done))
+            self._send(self.session.client.send(answer), "Answering …", one_line(done))
 
     def action_allow(self) -> None:
         self._permission("call")
@@ -180,9 +171,9 @@ class Controls(App[int]):
         active = active_codon(state)
         client = self.session.client
 
-        def agreed(journey: Journey | Redo | None) -> None:
-            if journey is not None:
-                self._send(journey.go(client), "Working …", "Started again.")
+        def agreed(command: CommandData | None) -> None:
+            if command is not None:
+                self._send(client.send(command), "Working …", "Started again.")
 
         self.push_screen(
             AskRollback(
@@ -226,13 +217,16 @@ class Controls(App[int]):
 
     def action_undo(self) -> None:
         if self.session.state.undo:
-            self._ask_back(RollbackGoal("Undo the last rollback", direction="undo"))
+            self._ask_back(
+                RollbackGoal("Undo the last rollback", RollbackPreview(direction="undo"))
+            )
         else:
             self.show_note(Note("There is no rollback to undo.", is_complaint=True))
 
     def action_redo(self) -> None:
         if self.session.state.redo:
-            self._ask_back(RollbackGoal("Redo the rollback that was undone", direction="redo"))
+            target = RollbackPreview(direction="redo")
+            self._ask_back(RollbackGoal("Redo the rollback that was undone", target))
         else:
             self.show_note(Note("There is no undo to redo.", is_complaint=True))
 
@@ -257,7 +251,7 @@ class Controls(App[int]):
             self._compare(chosen)
         else:
             title = one_line(f"Back to {chosen.title} ({chosen.sha[:12]})")
-            self._ask_back(RollbackGoal(title, sha=chosen.sha))
+            self._ask_back(RollbackGoal(title, RollbackPreview(checkpoint_sha=chosen.sha)))
 
     @work(exclusive=True, group="compare")
     async def _compare(self, chosen: Chosen) -> None:

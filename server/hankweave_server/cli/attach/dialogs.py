@@ -21,13 +21,13 @@ from textual.widgets import Footer, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import OnRunning
+from hankweave_protocol.commands import CodonRedo, CommandData, OnRunning, PermissionAnswer
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointRecord, PendingPermission, RollbackReport
 from hankweave_server.cli.attach.block_view import BlockView
 from hankweave_server.cli.attach.drawing import given_lines
-from hankweave_server.cli.attach.requests import Journey, Redo, RollbackGoal
+from hankweave_server.cli.attach.requests import RollbackGoal
 from hankweave_server.cli.attach.transcript import Block
 from hankweave_server.cli.output.log_graph import MARKS
 from hankweave_server.cli.output.rollback_report import report_lines
@@ -116,17 +116,7 @@ class Reading(Dialog[None]):
 # --- permission -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer to a request for permission."""
-
-    request_id: str
-    decision: Literal["allow", "deny"]
-    always: str | None = None
-    message: str | None = None
-
-
-class AskPermission(Dialog[Answer]):
+class AskPermission(Dialog[PermissionAnswer]):
     """The whole call that an agent wants to make, and the ways to answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -161,7 +151,7 @@ class AskPermission(Dialog[Answer]):
             self.action_deny()
 
     def action_allow(self) -> None:
-        self.dismiss(Answer(self._asked.request_id, "allow"))
+        self.dismiss(PermissionAnswer(request_id=self._asked.request_id, decision="allow"))
 
     def action_rule(self) -> None:
         self._show_field("rule", "Rule, such as Bash(git diff *)", self._asked.suggestion or "")
@@ -180,11 +170,12 @@ class AskPermission(Dialog[Answer]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         text, request = event.value.strip(), self._asked.request_id
         if self._wants == "deny":
-            self.dismiss(Answer(request, "deny", message=text or None))
+            message = text or None
+            self.dismiss(PermissionAnswer(request_id=request, decision="deny", message=message))
         elif text:
-            self.dismiss(Answer(request, "allow", always=text))
+            self.dismiss(PermissionAnswer(request_id=request, decision="allow", always=text))
 
-    async def action_dismiss(self, result: Answer | None = None) -> None:
+    async def action_dismiss(self, result: PermissionAnswer | None = None) -> None:
         """Leave the field first, then the dialog."""
         fields = self.query(Input)
         if fields and result is None and self._begin == "call":
@@ -200,7 +191,7 @@ Previewer = Callable[[bool], Awaitable[RollbackReport]]
 """Returns the preview of a rollback, with or without keeping people's edits."""
 
 
-class AskRollback(Dialog[Journey | Redo]):
+class AskRollback(Dialog[CommandData]):
     """The consequences of a rollback, and the question whether to do it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -306,12 +297,15 @@ class AskRollback(Dialog[Journey | Redo]):
         self._draw()
 
     def action_redo(self) -> None:
-        self.dismiss(Redo(self._run_id))
+        self.dismiss(CodonRedo(expected_run_id=self._run_id))
 
     def action_go(self) -> None:
         """Agree, once the preview is there."""
         if self._report is not None:
-            self.dismiss(Journey(self._target, self._keeps, self._on_running, self._run_id))
+            command = self._target.command(
+                keep_edits=self._keeps, on_running=self._on_running, run_id=self._run_id
+            )
+            self.dismiss(command)
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

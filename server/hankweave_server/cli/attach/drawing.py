@@ -71,7 +71,7 @@ def _call(call: ToolCall, root: str, *, is_open: bool) -> Iterator[Text]:
     if lines is not None:
         yield from _difference(lines, is_open=is_open)
     elif is_open:
-        yield from (Text(f"  {line}", "dim") for line in _given(call))
+        yield from (Text(f"  {line}", "dim") for line in given_lines(call.given))
 
     if call.asked is not None and call.answer is None:
         yield Text(f"  waits for your permission: {one_line(call.asked.reason)}", "bold yellow")
@@ -119,11 +119,6 @@ def _answered(call: ToolCall) -> str:
     always = f", and every {answer.always} from now on" if answer.always else ""
     why = f": {answer.message}" if answer.message else ""
     return one_line(f"{text.rstrip()}{always}{why}")
-
-
-def _given(call: ToolCall) -> Iterator[str]:
-    """Yield what the call was given, whole."""
-    return given_lines(call.given)
 
 
 def given_lines(given: dict[str, object]) -> Iterator[str]:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Literal
+
+import msgspec
 
 from hankweave_client.calls import Calls
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.commands import (
-    CodonRedo,
-    OnRunning,
-    RollbackPreview,
-    RollbackRedo,
-    RollbackToCheckpoint,
-    RollbackToCodon,
-    RollbackUndo,
-)
+from hankweave_protocol.commands import CommandData, OnRunning, RollbackPreview
 from hankweave_protocol.errors import reason_of
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.attach.steps import title_of_step
 from hankweave_server.cli.output.text import section_on
+from hankweave_server.cli.remote import rollback_command
 from hankweave_server.local.hints import terminal_hint
 from hankweave_server.plain_text import counted, one_line
 
@@ -44,10 +38,7 @@ class RollbackGoal:
 
     title: str
     """The question, such as `Back to before Check every row`."""
-    codon_id: CodonId | None = None
-    kind: CodonCheckpointType | None = None
-    sha: str | None = None
-    direction: Literal["undo", "redo"] | None = None
+    target: RollbackPreview
     restarts: bool = False
     """Whether the plan continues at once."""
 
@@ -55,79 +46,30 @@ class RollbackGoal:
     def before(cls, state: State, step: CodonId) -> RollbackGoal:
         """Return the files and the place in the plan before a step."""
         title = f"Back to before {title_of_step(state, step)}"
-        return cls(title, codon_id=step, kind="start")
+        return cls(title, RollbackPreview(codon_id=step, checkpoint_type="start"))
 
     @classmethod
     def again(cls, state: State, step: CodonId) -> RollbackGoal:
-        """Return the same, from where the step runs again at once."""
+        """Return the same place, from which the step runs again at once."""
         title = f"Run {title_of_step(state, step)} again, from its first files"
-        return cls(title, codon_id=step, kind="start", restarts=True)
+        target = RollbackPreview(codon_id=step, checkpoint_type="start")
+        return cls(title, target, restarts=True)
 
     async def preview(self, calls: Calls, *, keep_edits: bool) -> RollbackReport:
-        return await calls.send(
-            RollbackPreview(
-                checkpoint_sha=self.sha,
-                codon_id=self.codon_id,
-                checkpoint_type=self.kind,
-                direction=self.direction,
-                keep_edits=keep_edits,
-            )
+        return await calls.send(msgspec.structs.replace(self.target, keep_edits=keep_edits))
+
+    def command(
+        self, *, keep_edits: bool, on_running: OnRunning, run_id: RunId | None
+    ) -> CommandData:
+        """Return the rollback, which is valid for the run for which it was previewed."""
+        restarting = {"auto_restart": True} if self.restarts else {}
+        return rollback_command(
+            self.target,
+            keep_edits=keep_edits,
+            on_running=on_running,
+            expected_run_id=run_id,
+            **restarting,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Journey:
-    """A rollback that was previewed for a run, and agreed to."""
-
-    target: RollbackGoal
-    keep_edits: bool
-    on_running: OnRunning
-    run_id: RunId | None
-
-    async def go(self, calls: Calls) -> RollbackReport:
-        target, keep, running, run = self.target, self.keep_edits, self.on_running, self.run_id
-        if target.direction == "undo":
-            return await calls.send(
-                RollbackUndo(on_running=running, keep_edits=keep, expected_run_id=run)
-            )
-
-        if target.direction == "redo":
-            return await calls.send(
-                RollbackRedo(on_running=running, keep_edits=keep, expected_run_id=run)
-            )
-
-        if target.sha is not None:
-            return await calls.send(
-                RollbackToCheckpoint(
-                    checkpoint_sha=target.sha,
-                    on_running=running,
-                    keep_edits=keep,
-                    expected_run_id=run,
-                )
-            )
-
-        assert target.codon_id is not None, "a target names something"
-        assert target.kind is not None, "a codon has several checkpoints"
-        return await calls.send(
-            RollbackToCodon(
-                codon_id=target.codon_id,
-                checkpoint_type=target.kind,
-                auto_restart=target.restarts,
-                on_running=running,
-                keep_edits=keep,
-                expected_run_id=run,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Redo:
-    """The newest step again, on the files as they are."""
-
-    run_id: RunId | None
-
-    async def go(self, calls: Calls) -> None:
-        await calls.send(CodonRedo(expected_run_id=self.run_id))
 
 
 async def outcome(request: Awaitable[object], done: str = "") -> Note:

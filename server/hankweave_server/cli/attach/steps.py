@@ -25,6 +25,7 @@ from hankweave_server.domain.budget.estimates import forecast
 from hankweave_server.domain.execution_thread import (
     active_codon,
     next_codon,
+    plan_entry,
     thread,
 )
 from hankweave_server.domain.lifecycle import is_active, wait_of, was_stopped
@@ -121,7 +122,7 @@ def execution_of(state: State, codon_id: CodonId) -> CodonExecution | None:
 
 def title_of_step(state: State, codon_id: CodonId) -> str:
     """Return the name of a codon, with its round."""
-    entry = next((each for each in state.execution_plan if each.codon_id == codon_id), None)
+    entry = plan_entry(state.execution_plan, codon_id)
     return one_line(codon_id) if entry is None else _name(entry)
 
 
@@ -238,7 +239,7 @@ def facts_of(session: AttachSession, codon_id: CodonId) -> Iterator[str]:
     state = session.state
     yield title_of_step(state, codon_id)
     codon = execution_of(state, codon_id)
-    entry = next((each for each in state.execution_plan if each.codon_id == codon_id), None)
+    entry = plan_entry(state.execution_plan, codon_id)
     if codon is None or entry is None:
         return
 

@@ -319,22 +319,19 @@ class Transcript:
     async def read_older(self) -> None:
         """Read one more page before those that were read; wait for one that is being read."""
         async with self._reading:
-            await self._read_page()
-
-    async def _read_page(self) -> None:
-        page = await self._calls.send(
-            EventsQuery(
-                types=_SHOWN_TYPES,
-                since=self._since,
-                until=self._first - 1,
-                newest_first=True,
-                limit=PAGE,
+            page = await self._calls.send(
+                EventsQuery(
+                    types=_SHOWN_TYPES,
+                    since=self._since,
+                    until=self._first - 1,
+                    newest_first=True,
+                    limit=PAGE,
+                )
             )
-        )
-        older = [codec.decode_event(bytes(line)) for line in reversed(page.events or ())]
-        self._events = older + self._events
-        self._folder = BlockFolder(self._events)
-        self.has_more = page.cursor is not None
+            older = [codec.decode_event(bytes(line)) for line in reversed(page.events or ())]
+            self._events = older + self._events
+            self._folder = BlockFolder(self._events)
+            self.has_more = page.cursor is not None
 
     @property
     def _first(self) -> int:

@@ -187,6 +187,7 @@ def view(
     step, steps = progress(state)
     start = first_row(len(plan), _place(state), room)
     shown = plan[start : start + room]
+    codons = (codon for run in state.runs for codon in run.codons)
     return LiveState(
         rows=tuple(row_of(entry, ran, state, facts, now, allowance_of) for entry in shown),
         above=start,
@@ -194,7 +195,7 @@ def view(
         step=step,
         steps=steps,
         paid=costs(state, budget),
-        tokens=_count(sum((_tokens_of_run(run.codons) for run in state.runs), NO_TOKENS)),
+        tokens=_count(sum(map(tokens_of, codons), NO_TOKENS)),
         seconds=_seconds_of_run(state, now),
         words=facts.words,
         sentinel=facts.sentinel,
@@ -291,10 +292,6 @@ def _seconds_of_run(state: State, now: datetime) -> float:
     run = state.runs[0]
     end = now if run.end_time is None else from_text(run.end_time)
     return max(0.0, (end - from_text(run.start_time)).total_seconds())
-
-
-def _tokens_of_run(codons: tuple[CodonExecution, ...]) -> Tokens:
-    return sum(map(tokens_of, codons), NO_TOKENS)
 
 
 def _count(tokens: Tokens) -> int:

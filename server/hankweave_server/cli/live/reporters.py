@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import operator
 import os
+import re
 import termios
 import threading
 import time
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
+Foot = Callable[[], tuple[StyledText, ...]]
+
+
 class RunOutput(Protocol):
     """An output of a running server; its methods return at once."""
 
@@ -77,7 +81,7 @@ def output_for(
     settings: RunSettings,
     hank: LoadedHank,
     clock: Clock,
-    foot: Callable[[], tuple[StyledText, ...]] = lambda: (),
+    foot: Foot,
 ) -> RunOutput:
     """Return the output for stdout, depending on the options and on whether it is a terminal.
 
@@ -90,14 +94,12 @@ def output_for(
         return LineOutput()
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
-    budget = capped(hank.hank, ceilings).max_dollars
-    display = LiveDisplay(
+    return LiveOutput(
         clock,
         lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings)),
         foot=foot,
-        budget=lambda: budget,
+        budget=capped(hank.hank, ceilings).max_dollars,
     )
-    return LiveOutput(display)
 
 
 class LineOutput:
@@ -134,22 +136,6 @@ class JsonOutput:
         return self._display.writing()
 
 
-class LiveOutput:
-    """Output as a live table of the plan, below the lines of the log."""
-
-    def __init__(self, display: LiveDisplay) -> None:
-        self._display = display
-
-    def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
-        self._display.open(start_lines(layout, ready), state)
-
-    def report(self, published: Published) -> None:
-        self._display.enqueue(published.event)
-
-    def writing(self) -> AbstractContextManager[None]:
-        return self._display.writing()
-
-
 def start_lines(layout: Layout, ready: ServerReady) -> str:
     """Return the first lines of output, with the addresses; the last line stays visible."""
     page = f"{ready.page_url}/"
@@ -181,11 +167,8 @@ _AROUND = 11
 _FINAL_ROWS = 40
 
 
-Foot = Callable[[], tuple[StyledText, ...]]
-
-
-class LiveDisplay:
-    """A writer of lines in order, like `Voice`, that draws the view below them."""
+class LiveOutput:
+    """Output as a live table of the plan, below the lines of the log."""
 
     def __init__(
         self,
@@ -193,11 +176,11 @@ class LiveDisplay:
         allowance_of: AllowanceOf,
         console: Console | None = None,
         foot: Foot = lambda: (),
-        budget: Callable[[], float | None] = lambda: None,
+        budget: float | None = None,
     ) -> None:
         """Draw with `foot` as the last lines, and with the hank's budget in USD.
 
-        The drawing thread calls both.
+        The drawing thread calls `foot`.
         """
         self._clock = clock
         self._allowance_of = allowance_of
@@ -213,11 +196,13 @@ class LiveDisplay:
         self._address = ""
         self._is_open = threading.Event()
         self._ended = threading.Event()
-        self._woken = threading.Event()
         self._silent = threading.Event()
 
-    def enqueue(self, event: Event) -> None:
-        """Queue an event; return at once."""
+    def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
+        self.open(start_lines(layout, ready), state)
+
+    def report(self, published: Published) -> None:
+        event = published.event
         if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
             return
 
@@ -227,21 +212,14 @@ class LiveDisplay:
             # The terminal does not accept output (Ctrl-S). Every event is in the journal.
             self._silent.set()
 
-    def open(self, first: str, state: Callable[[], State], facts: ObservedFacts = NOTHING) -> None:
-        """Start with the addresses of the server and what is known already.
-
-        The last line of the addresses stays visible.
-        """
+    def open(self, first: str, state: Callable[[], State]) -> None:
+        """Start with the addresses of the server, whose last line stays visible."""
         self._address = first.splitlines()[-1].strip()
-        self._state, self._facts = state, facts
+        self._state = state
         for each in reversed(first.splitlines()):
             self._waiting.appendleft(each)
 
         self._is_open.set()
-
-    def wake(self) -> None:
-        """Draw the view at once, in response to a key."""
-        self._woken.set()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -251,7 +229,6 @@ class LiveDisplay:
             yield
         finally:
             self._ended.set()
-            self._woken.set()
             self._is_open.set()
             thread.join(FLUSH_SECONDS)
 
@@ -286,9 +263,7 @@ class LiveDisplay:
                 began = time.thread_time()
                 self._draw(live)
                 worked = time.thread_time() - began
-                rest = min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked))
-                self._woken.wait(rest)
-                self._woken.clear()
+                self._ended.wait(min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked)))
 
     def _draw(self, live: Live) -> None:
         lines = self._news()
@@ -339,7 +314,7 @@ class LiveDisplay:
             self._clock.now(),
             room,
             self._allowance_of,
-            self._budget(),
+            self._budget,
         )
 
 
@@ -359,15 +334,11 @@ class Keyboard:
         """Read single keys while the block runs; restore the terminal's settings afterwards."""
         before = termios.tcgetattr(self._descriptor)
         try:
-            self.take()
+            tty.setcbreak(self._descriptor, termios.TCSADRAIN)
             yield
         finally:
             with suppress(termios.error):  # A terminal that was closed has no settings.
                 termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
-
-    def take(self) -> None:
-        """Switch to single keys, at the start and after SIGCONT: a shell resets the terminal."""
-        tty.setcbreak(self._descriptor, termios.TCSADRAIN)
 
     async def keys(self) -> AsyncIterator[str]:
         """Yield keys until the terminal is closed."""
@@ -382,47 +353,14 @@ class Keyboard:
             if not data:
                 return
 
-            for key in keys_of(decoder.decode(data)):
+            for key in without_sequences(decoder.decode(data)):
                 yield key
 
 
-_SEQUENCES = {
-    "\x1b[A": "up",
-    "\x1bOA": "up",
-    "\x1b[B": "down",
-    "\x1bOB": "down",
-    "\x1b[5~": "page-up",
-    "\x1b[6~": "page-down",
-}
-_LETTERS = {"\r": "enter", "\n": "enter", "k": "up", "j": "down", "\x04": "q"}
+_CONTROL_SEQUENCE = re.compile(r"\x1b[\[O][^@-~]*[@-~]?")
+"""An arrow, say. A sequence ends with a character from `@` to `~`."""
 
 
-def keys_of(text: str) -> Iterator[str]:
-    """Yield the names of the keys in terminal input; unknown escape sequences are skipped."""
-    while text:
-        key, text = _first(text)
-        if key is not None:
-            yield key
-
-
-def _first(text: str) -> tuple[str | None, str]:
-    for sequence, name in _SEQUENCES.items():
-        if text.startswith(sequence):
-            return name, text[len(sequence) :]
-
-    if text[0] != "\x1b":
-        return _LETTERS.get(text[0], text[0]), text[1:]
-
-    if text[1:2] in ("[", "O"):
-        return None, _after_sequence(text[2:])
-
-    return "escape", text[1:]
-
-
-def _after_sequence(text: str) -> str:
-    """Return the text after a control sequence, which ends with a character from `@` to `~`."""
-    for at, letter in enumerate(text):
-        if "@" <= letter <= "~":
-            return text[at + 1 :]
-
-    return ""
+def without_sequences(text: str) -> str:
+    """Return the letters, control characters and Escapes in terminal input, one for each key."""
+    return _CONTROL_SEQUENCE.sub("", text)

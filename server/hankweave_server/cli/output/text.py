@@ -11,9 +11,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ from hankweave_server.plain_text import counted, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hankweave_protocol.executions import MapProgress
     from hankweave_protocol.records import CheckpointRecord
     from hankweave_protocol.replies import ConfinementStatus, Forecast
     from hankweave_server.domain.budget.spending import Costs
@@ -103,6 +104,8 @@ def complain_of(invalid: HankInvalid) -> None:
         complain(problem.located(invalid.file), problem.suggestion)
 
 
+T = TypeVar("T")
+
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _BYTES = {
     "": 1,
@@ -119,32 +122,37 @@ _BYTES = {
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", re.ASCII | re.IGNORECASE)
 
 
-class _Amount(click.ParamType[int]):
-    """A number with a unit, converted to an integer of the smallest unit."""
+class Parsed(click.ParamType[T]):
+    """A value that a function reads from a text; it raises ValueError with a sentence."""
 
-    def __init__(self, name: str, units: dict[str, int], example: str) -> None:
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
-        self._units = units
-        self._example = example
+        self._parse = parse
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        found = _AMOUNT.fullmatch(str(value))
-        factor = None if found is None else self._units.get(found[2].lower())
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _amount(name: str, units: dict[str, int], example: str) -> Parsed[int]:
+    """Return the type of a number with a unit, converted to an integer of the smallest unit."""
+
+    def parse(text: str) -> int:
+        found = _AMOUNT.fullmatch(text)
+        factor = None if found is None else units.get(found[2].lower())
         if found is None or factor is None:
-            self.fail(
-                f"{value!r} is not a valid {self.name}; use a form like {self._example}.",
-                param,
-                ctx,
-            )
+            raise ValueError(f"{text!r} is not a valid {name}; use a form like {example}.")
 
         return round(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
 
+    return Parsed(name, parse)
 
-AGE = _Amount("age", _SECONDS, "30d, 12h, 90m or 45s")
-AGE_IN_DAYS = _Amount("age", _SECONDS | {"": 86_400}, "30 for days, or 30d, 12h, 45s")
-SIZE = _Amount("size", _BYTES, "500MB, 2GiB or 1000000")
+
+AGE = _amount("age", _SECONDS, "30d, 12h, 90m or 45s")
+AGE_IN_DAYS = _amount("age", _SECONDS | {"": 86_400}, "30 for days, or 30d, 12h, 45s")
+SIZE = _amount("size", _BYTES, "500MB, 2GiB or 1000000")
 
 
 def size_text(count: int) -> str:
@@ -377,20 +385,7 @@ def confinement_text(status: ConfinementStatus) -> str:
     return f"{status.profile}, level {status.level}{landlock}"
 
 
-class ItemCounts(Protocol):
-    """How many items of a map are in which state."""
-
-    @property
-    def completed(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-
-
-def map_totals(counted: ItemCounts, cost: float, max_cost: float | None) -> str:
+def map_totals(counted: MapProgress, cost: float, max_cost: float | None) -> str:
     """Return how many items are in which state, and what they have cost of how much."""
     of = "" if max_cost is None else f" of ${max_cost:.2f}"
     words = [f"{counted.completed} completed"]

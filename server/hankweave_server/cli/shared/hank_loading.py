@@ -7,14 +7,11 @@ ends with the same exit code.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from hankweave_protocol.hank import Codon, Hank
 from hankweave_protocol.state import State
@@ -29,6 +26,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.references import Requirement, requirements_of
+from hankweave_server.ledger.moments import saved_state
 from hankweave_server.paths import HANK_FILE, Layout
 from hankweave_server.settings import RunSettings
 from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedPattern
@@ -142,7 +140,7 @@ def require(
         refuse(requirements)
         return
 
-    state = None if settings.new or settings.begin_at is not None else _state_of(layout)
+    state = None if settings.new or settings.begin_at is not None else saved_state(layout)
     codons = codons_to_run(hank.hank, state)
     roster = roster_of(hank, settings.agent, settings.model)
     agents = check_agents(codons, roster, hank.hank.overrides, prices.by_name)
@@ -234,14 +232,6 @@ def codons_to_run(hank: Hank, state: State | None) -> tuple[Codon, ...]:
             found += step.codons
 
     return tuple(found)
-
-
-def _state_of(layout: Layout) -> State | None:
-    """Return the saved state, or None; without it, every codon counts as still to run."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(layout.state.read_bytes(), type=State)
-
-    return None
 
 
 def _named(codons: Sequence[str], most: int = 5) -> str:

@@ -127,29 +127,6 @@ def checked(key: str, text: str | None) -> object:
         raise click.BadParameter(f"{text!r}: {error}.") from None
 
 
-KEYS = {
-    "port": "port",
-    "host": "host",
-    "public_url": "publicUrl",
-    "model": "model",
-    "anthropic_base_url": "anthropicBaseUrl",
-    "output": "outputDirectory",
-    "state_dir": "stateDir",
-    "shim_idle_timeout": "shimIdleTimeout",
-    "idle_timeout": "idleTimeout",
-    "max_cost": "budget.maxDollars",
-    "max_time": "budget.maxTimeSeconds",
-    "max_wait": "maxWait",
-    "safe_points": "safePoints",
-    "confinement": "confinement",
-    "without_proxy": "withoutProxy",
-    "exit_on_complete": "exitOnComplete",
-    "log_level": "logLevel",
-    "log_format": "logFormat",
-    "watch": "watch",
-    "reuse": "reuse",
-}
-"""Options of `run` with a value, and the settings they set."""
 _ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
 FLAGS = {
     "no_autostart": ("autostart", False),
@@ -159,6 +136,14 @@ FLAGS = {
     "without_tls": ("withoutTls", True),
 }
 """Options of `run` without a value, and the settings and values they set."""
+
+KEYS = {
+    name: setting.key
+    for setting in config.SETTINGS.values()
+    if setting.option is not None
+    and (name := setting.option.removeprefix("--").replace("-", "_")) not in FLAGS
+}
+"""The settings that other options of `run` set, by the name of click's parameter."""
 
 
 def resolved(given: Mapping[str, Any], hank: Path | None, others: frozenset[str]) -> Config:

@@ -26,7 +26,7 @@ import click
 import msgspec
 
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
-from hankweave_protocol.state import PlanEntry, State
+from hankweave_protocol.state import PlanEntry
 from hankweave_server.cli.live.frame import StyledText
 from hankweave_server.cli.live.reporters import Keyboard, RunOutput, is_drawn, output_for
 from hankweave_server.cli.output.text import complain
@@ -40,7 +40,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.hank.load import LoadedHank, no_hank
 from hankweave_server.hank.price_files import load_prices, usual_place
-from hankweave_server.ledger.moments import Moments, has_past
+from hankweave_server.ledger.moments import has_past, saved_state, state_at_end
 from hankweave_server.local import executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.journals import reading_journal
@@ -70,15 +70,7 @@ def plan_on_record(layout: Layout) -> LoadedHank:
 
 def _plan_of(layout: Layout) -> tuple[PlanEntry, ...]:
     with reading_journal(layout) as journal:
-        state: State | None = None
-        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            state = msgspec.json.decode(layout.state.read_bytes(), type=State)
-
-        if state is None or state.last_event_seq != journal.last_seq:
-            # A crash came between the last event and the state file.
-            state = Moments(journal).at(journal.last_seq).state
-
-        return state.execution_plan
+        return state_at_end(journal, saved_state(layout)).execution_plan
 
 
 def _steps(plan: tuple[PlanEntry, ...]) -> list[Codon | Loop]:
@@ -114,9 +106,12 @@ _CHOICES: dict[str, Choice] = {
     "f": "finish",
     "s": "stop",
     "q": "stop",
+    "\x04": "stop",
     "c": "go on",
-    "escape": "go on",
+    "\x1b": "go on",
 }
+"""Answers by key; Ctrl-D is `\\x04`, and Escape is `\\x1b`."""
+
 _REPLIES: dict[Choice, str] = {
     "finish": "Stopping after this step.\nCtrl-C stops now.",
     "stop": "Stopping.",

@@ -60,12 +60,9 @@ def summary_of(facts: StatusFacts, columns: int = 80) -> Iterator[StatusLine]:
 
 def heading_of(facts: StatusFacts) -> str:
     """Return which hank it is, how far it is, how it stands, and what it has cost."""
-    paid = costs(facts.state, facts.listed.max_dollars if facts.server is None else _budget(facts))
+    budget = facts.listed.max_dollars if facts.server is None else facts.server.budget_usd
+    paid = costs(facts.state, budget)
     return one_line(" · ".join(_heading(facts, standing_of(facts), paid)))
-
-
-def _budget(facts: StatusFacts) -> float | None:
-    return None if facts.server is None else facts.server.budget_usd
 
 
 def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[str]:

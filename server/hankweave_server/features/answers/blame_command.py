@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from hankweave_protocol.replies import BlamedRange, ChangeAuthor
-from hankweave_server.cli.output.text import encodable, moment
+from hankweave_server.cli.output.text import Parsed, encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
@@ -25,29 +25,25 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:,(?:(\+)?([0-9]{1,9}))?)?", re.ASCII)
 _LONGEST_AUTHOR = 44
 
 
-class _LinesType(click.ParamType[tuple[int, int | None]]):
-    """A range of lines as git has it: `10,20`, `10,+5`, or `10` for all from there."""
+def _lines(text: str) -> tuple[int, int | None]:
+    """Return a range of lines as git has it: `10,20`, `10,+5`, or `10` for all from there."""
+    found = _RANGE.fullmatch(text)
+    start = int(found[1]) if found else 0
+    end = int(found[3]) if found and found[3] else None
+    if found and found[2] and end is not None:
+        end += start - 1
 
-    name = "lines"
+    if not start or (end is not None and end < start):
+        raise ValueError(f"{text!r} is not a range of lines; use a form like 10,20.")
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int | None]:
-        found = _RANGE.fullmatch(str(value))
-        start = int(found[1]) if found else 0
-        end = int(found[3]) if found and found[3] else None
-        if found and found[2] and end is not None:
-            end += start - 1
-
-        if not start or (end is not None and end < start):
-            self.fail(f"{value!r} is not a range of lines; use a form like 10,20.", param, ctx)
-
-        return start, end
+    return start, end
 
 
 @click.command("blame")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("-L", "lines", type=_LinesType(), help="Only these lines, as 10,20 or 10,+5.")
+@click.option(
+    "-L", "lines", type=Parsed("lines", _lines), help="Only these lines, as 10,20 or 10,+5."
+)
 @completions.checkpoint_option(
     "--at",
     help="The file in this checkpoint, or at the end of this step. Default: the newest.",

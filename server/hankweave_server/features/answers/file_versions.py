@@ -160,7 +160,7 @@ class FileVersions:
         """Return the first of the versions that have had this content without a break."""
         while True:
             version = self._unchanged_since(version)
-            origins = self._origins(version)
+            origins = self.before(version)
             same = (each for each in origins if each.blob == version.blob)
             older = next(same, None)
             if older is None:
@@ -170,7 +170,10 @@ class FileVersions:
 
     def before(self, version: FileVersion) -> Sequence[FileVersion]:
         """Return the versions, all of other content, that one may come from, the nearest first."""
-        return self._origins(version)
+        if self._last_origins is None or self._last_origins[0] != version:
+            self._last_origins = version, tuple(self._found_origins(version))
+
+        return self._last_origins[1]
 
     def age(self, version: FileVersion) -> float:
         """Return a number that is never smaller for an older version."""
@@ -236,13 +239,6 @@ class FileVersions:
             commit = parent
 
         return FileVersion(commit.sha, version.path, version.blob)
-
-    def _origins(self, version: FileVersion) -> tuple[FileVersion, ...]:
-        """Return what a version may come from, of any content."""
-        if self._last_origins is None or self._last_origins[0] != version:
-            self._last_origins = version, tuple(self._found_origins(version))
-
-        return self._last_origins[1]
 
     def _found_origins(self, version: FileVersion) -> Iterator[FileVersion]:
         commit = self.commit(version.sha)

@@ -14,7 +14,6 @@ import click
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
-from hankweave_protocol.commands import CheckpointDiff
 from hankweave_protocol.events import CodonCompletedEvent, CodonKeyed, Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import LineStory
@@ -23,6 +22,7 @@ from hankweave_protocol.state import ReusedResult
 from hankweave_server.cli.output.text import encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
+from hankweave_server.cli.show import whole_diff
 from hankweave_server.domain.reuse.key import differences
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.answers.blame_command import described, path_in
@@ -235,13 +235,8 @@ async def _paths(calls: Calls, old: CodonKeyed, new: CodonKeyed) -> tuple[str, .
     if first is None or second is None or first == second:
         return tuple(sorted(found))
 
-    cursor: str | None = None
-    while True:
-        page = await calls.send(CheckpointDiff(from_sha=first, to_sha=second, cursor=cursor))
-        found.update(each.path for each in page.files if each.path not in same)
-        cursor = page.cursor
-        if cursor is None:
-            return tuple(sorted(found))
+    page = await whole_diff(calls, first, second, None, patch=False)
+    return tuple(sorted(found.union(each.path for each in page.files if each.path not in same)))
 
 
 def _lines_of_step(answer: StepAnswer, root: Path) -> Iterator[str]:

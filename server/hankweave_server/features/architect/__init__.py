@@ -2,8 +2,8 @@
 
 Modules, in reading order:
 
-- `checkpoints`: `CheckpointManager`, the public class, which `hankweave_server.architect` exports
-- `backend`: the interface of the two backends; the one on the user's repository is in `user_git`
+- `checkpoints`: `CheckpointManager`, the public class, which `hankweave_server.architect` exports;
+  its checkpoints on the user's repository are in `user_git`
 - `shadow`: checkpoints in the shadow repository, through a server
 - `yaml/`: its pipelines, compiled to an ordinary hank
 - `pipelines/`: its pipelines on the command line

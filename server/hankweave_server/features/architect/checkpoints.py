@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
-from hankweave_server.features.architect.backend import Backend
 from hankweave_server.user_git.labels import Checkpoint
 from hankweave_server.user_git.repository import git_folder_of
 from hankweave_server.user_git.store import WorkspaceGit
+
+if TYPE_CHECKING:
+    from hankweave_server.features.architect.shadow import Shadow
 
 Repository = Literal["auto", "workspace", "shadow"]
 
@@ -76,7 +78,7 @@ def has_repository(root: Path) -> bool:
     return not WorkspaceGit(root.absolute()).is_ignored()
 
 
-def _backend_of(workspace_root: Path, repository: Repository) -> Backend:
+def _backend_of(workspace_root: Path, repository: Repository) -> WorkspaceGit | Shadow:
     match repository:
         case "workspace":
             return WorkspaceGit(workspace_root.absolute())
@@ -89,7 +91,7 @@ def _backend_of(workspace_root: Path, repository: Repository) -> Backend:
             assert_never(repository)
 
 
-def _shadow(workspace_root: Path) -> Backend:
+def _shadow(workspace_root: Path) -> Shadow:
     # Imported late: the shadow backend loads the client and the server, which git does not need.
     from hankweave_server.features.architect.shadow import open_shadow
 

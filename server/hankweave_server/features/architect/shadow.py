@@ -38,7 +38,6 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import Stop
-from hankweave_server.features.architect.backend import Backend
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.executions import layout_in
 from hankweave_server.local.reader import reading_store
@@ -155,7 +154,7 @@ def _parent(facts: CommitFacts) -> Sha | None:
 T = TypeVar("T")
 
 
-def open_shadow(workspace_root: Path) -> Backend:
+def open_shadow(workspace_root: Path) -> Shadow:
     """Open the checkpoints of a workspace; nothing is written before the first checkpoint.
 
     Raises CheckpointError for a path that cannot be a workspace.

@@ -10,15 +10,16 @@ intent, undo. With a conflict nothing is stored.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from hankweave_protocol.attempts import AttemptRecord, Exploration
+from hankweave_protocol.commands import ExplorationAdopt
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.api.rollback import meant_paths
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain import targets
 from hankweave_server.domain.execution_thread import thread
@@ -56,23 +57,12 @@ async def take_present(ctx: ExecutionContext, label: str, causes: Causes) -> Che
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MergeOptions:
-    """How a result is merged into the present files."""
-
-    paths: frozenset[bytes] | None = None
-    """Files and folders; None for all that the attempt has changed."""
-    policy: ConflictPolicy = ConflictPolicy.ASK
-    conflicts_in: str | None = None
-    """Absolute path of a new folder for the versions of conflicting files."""
-
-
 async def merge_result(
     ctx: ExecutionContext,
     exploration: Exploration,
     attempt: AttemptRecord,
     result: Sha,
-    options: MergeOptions,
+    command: ExplorationAdopt,
     causes: Causes,
 ) -> RollbackRequest | None:
     """Store the merge of a result with the present files, and return the rollback to it.
@@ -80,15 +70,16 @@ async def merge_result(
     None if the attempt has changed nothing that the present files do not have. A checkpoint of the
     present files is taken first. Raises Refused, with no file changed.
     """
-    folder = new_folder(options.conflicts_in, ctx.layout.work_tree)
+    paths, policy = meant_paths(command.paths), ConflictPolicy(command.on_conflict)
+    folder = new_folder(command.conflicts_in, ctx.layout.work_tree)
     present = await take_present(ctx, f"before adopting {attempt.attempt_id}", causes)
     try:
         outcome = await ctx.checkpointer.merge(
             exploration.checkpoint_sha,
             present,
             result,
-            paths=options.paths,
-            policy=options.policy,
+            paths=paths,
+            policy=policy,
             conflicts_in=folder,
             label=f"attempt {attempt.attempt_id}, merged",
             causes=causes,

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +23,15 @@ from hankweave_protocol import codec
 from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
-from hankweave_server.config import SETTINGS
 from hankweave_server.domain.execution_thread import newest_run, next_codon, thread
 from hankweave_server.errors import ExitCode
+from hankweave_server.local.detached_server import own_command, start_detached
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import RunSettings
 
-_MAIN = "from hankweave_server.cli.app import main; main()"
-_OF_AN_ATTEMPT = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
-"""Settings that a person chooses for one server: an attempt has its own, whatever the environment
-or `hankweave.json` says."""
 _ERROR = "hankweave: "
 """Begins an error on the terminal."""
 _LAST_BYTES = 1 << 16
@@ -72,26 +67,13 @@ class AttemptResult:
 def start_server(layout: Layout, options: Sequence[str]) -> int:
     """Start the server of an attempt, detached from this process; return its pid.
 
-    Its output goes to `logs/attempt.out`. Raises OSError.
+    `ended` reaps it. Its output goes to `logs/attempt.out`. Raises OSError.
     """
     fsutil.make_private_directory(layout.server_log.parent)
     output = output_of(layout)
     command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
-    own = {SETTINGS[key].variable: value for key, value in _OF_AN_ATTEMPT.items()}
     with output.open("ab") as sink:
-        process = subprocess.Popen(
-            # -P: no module in the current directory is imported.
-            [sys.executable, "-P", "-c", _MAIN, *command],
-            stdin=subprocess.DEVNULL,
-            env=os.environ | own,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-        )
-
-    # `ended` reaps it. Without this, subprocess would do so at any later start of a program.
-    process.returncode = 0
-    return process.pid
+        return start_detached(command, sink.fileno())
 
 
 def output_of(layout: Layout) -> Path:
@@ -215,9 +197,8 @@ def end_process(descriptor: int) -> None:
 
 def remove_execution(root: Path) -> None:
     """Remove an execution as `hankweave cleanup` does. Raises OSError."""
-    command = ["cleanup", "--execution", str(root), "--yes"]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", _MAIN, *command],
+        own_command("cleanup", "--execution", str(root), "--yes"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

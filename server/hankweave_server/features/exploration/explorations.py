@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
 import msgspec
 
@@ -31,12 +30,11 @@ from hankweave_protocol.state import (
     Run,
     SkippedCodon,
     State,
+    TerminalCodon,
 )
 from hankweave_server.domain.execution_thread import end_checkpoint, thread
 
 replace = msgspec.structs.replace
-
-_Ended: TypeAlias = CompletedCodon | SkippedCodon | FailedCodon
 
 
 def planned_attempts(
@@ -228,7 +226,7 @@ def as_timeline(run: Run, shas: Mapping[Sha, Sha]) -> Run:
     )
 
 
-def _with_own_commits(codon: _Ended, shas: Mapping[Sha, Sha]) -> _Ended:
+def _with_own_commits(codon: TerminalCodon, shas: Mapping[Sha, Sha]) -> TerminalCodon:
     rig = codon.rig_setup_checkpoint
     codon = replace(codon, rig_setup_checkpoint=None if rig is None else shas.get(rig))
     if isinstance(codon, CompletedCodon):

@@ -283,6 +283,7 @@ class Explorations:
         return await self._present(causes)
 
     def _comes_next(self, codon_id: CodonId) -> bool:
+        """Return whether the plan stands before a codon."""
         return not self._runner.is_busy and next_codon(self._ctx.state) == codon_id
 
     async def _present(self, causes: Causes) -> RollbackTarget:
@@ -528,16 +529,12 @@ class Explorations:
             await self._adopt(exploration, best)
 
         await self._record_end(exploration, best)
-        if exploration.planned and self._is_awaited(exploration):
+        if exploration.planned and self._comes_next(exploration.codon_id):
             name = exploration.codon_id
             choose = f"Codon {name} was explored: adopt one of its attempts, then continue."
             is_any_done = any(each.status == "completed" for each in exploration.attempts)
             lacks = "has a score" if is_any_done else "succeeded"
             await self._runner.fail(choose if best else f"No attempt of codon {name} {lacks}.")
-
-    def _is_awaited(self, exploration: Exploration) -> bool:
-        """Return whether the plan stands before the codon that was explored."""
-        return not self._runner.is_busy and next_codon(self._ctx.state) == exploration.codon_id
 
     async def _record_end(self, exploration: Exploration, best: AttemptRecord | None) -> None:
         ended = replace(exploration, ended_at=self._ctx.now_text())
@@ -557,7 +554,7 @@ class Explorations:
         if adopted(state, exploration) is not None or self._runner.is_busy:
             return
 
-        if exploration.planned and not self._is_awaited(exploration):
+        if exploration.planned and not self._comes_next(exploration.codon_id):
             return
 
         checkpointer = self._ctx.checkpointer

@@ -10,19 +10,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.commands import ExplorationAdopt, RollbackPreview
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.api.rollback import RollbackRequests, meant_paths
+from hankweave_server.background_tasks import context_in_thread
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_made
@@ -62,7 +61,7 @@ async def merge_preview(
     exploration, attempt = attempt_named(ctx.state, command.attempt_id, "$.data.attemptId")
     result = result_of(attempt, "$.data.attemptId")
     conflicts_in = adoption.new_folder(command.conflicts_in, ctx.layout.work_tree)
-    async with _copy(ctx.layout) as engine:
+    async with context_in_thread(_copied(ctx.layout)) as engine:
         store = CheckpointAccess(engine)
         await store.load(frozenset(ctx.ledger.digest.checkpoints().standing))
         present = _request(ctx, f"attempt {attempt.attempt_id}, merged", last_seq)
@@ -144,20 +143,9 @@ def _request(ctx: PlanContext, label: str, last_seq: int) -> CheckpointRequest:
     )
 
 
-@asynccontextmanager
-async def _copy(layout: Layout) -> AsyncIterator[CheckpointEngine]:
-    """Open a copy of the checkpoints, which is removed afterwards."""
-    manager = _copied(layout)
-    engine = await anyio.to_thread.run_sync(manager.__enter__)
-    try:
-        yield engine
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(manager.__exit__, None, None, None)
-
-
 @contextmanager
 def _copied(layout: Layout) -> Iterator[CheckpointEngine]:
+    """Open a copy of the checkpoints, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hankweave-merge-", dir=temporary_folder()) as folder:
         copy = replace(layout, private_folder=Path(folder))
         _copy_at_rest(layout.checkpoints, copy.checkpoints)

@@ -24,14 +24,12 @@ from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
 from hankweave_server.api.past import PastReader
-from hankweave_server.api.rollback import Rollbacks, meant_paths
+from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.app import App, OpenedExecution, ServerPart
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.runner import Runner
 from hankweave_server.features.exploration.adoption import (
-    MergeOptions,
     adoption_damage,
     adoption_reason,
     merge_result,
@@ -140,12 +138,7 @@ class Explorer:
         if command.preview:
             return await self._merge_preview(command)
 
-        options = MergeOptions(
-            paths=meant_paths(command.paths),
-            policy=ConflictPolicy(command.on_conflict),
-            conflicts_in=command.conflicts_in,
-        )
-        merged = await merge_result(self._ctx, exploration, attempt, sha, options, request.causes)
+        merged = await merge_result(self._ctx, exploration, attempt, sha, command, request.causes)
         if merged is None:
             # Nothing differs: report it in the words of a rollback to where the files are.
             head = await self._ctx.checkpointer.call(lambda engine: engine.head())

@@ -24,7 +24,7 @@ import click
 
 from hankweave_server.cli import run as run_command
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.text import SIZE, can_be_drawn_on
+from hankweave_server.cli.output.text import SIZE, Parsed, can_be_drawn_on
 from hankweave_server.cli.remote import json_option
 from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.cli.shared.serving import first_stop
@@ -77,38 +77,21 @@ _RUN_OPTIONS = {
 _EXECUTOR = re.compile(r"local|ray|ray://([^\s/:]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}")
 
 
-class _Executor(click.ParamType[str]):
-    """A kind of executor, and the address of its cluster."""
+def _executor_named(text: str) -> str:
+    if _EXECUTOR.fullmatch(text):
+        return text
 
-    name = "executor"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if _EXECUTOR.fullmatch(value):
-            return value
-
-        self.fail(
-            f"{value!r} is not an executor. Name local, ray, or ray://HOST:PORT with the address "
-            "that `ray start` prints.",
-            param,
-            ctx,
-        )
+    raise ValueError(
+        f"{text!r} is not an executor. Name local, ray, or ray://HOST:PORT with the address "
+        "that `ray start` prints."
+    )
 
 
-class _Resource(click.ParamType[tuple[str, float]]):
-    """An amount of a resource of a cluster."""
+def _amount_of_resource(text: str) -> tuple[str, float]:
+    if found := re.fullmatch(r"([^\s=]+)=([0-9]+(?:\.[0-9]+)?)", text):
+        return found[1], float(found[2])
 
-    name = "resource"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        if found := re.fullmatch(r"([^\s=]+)=([0-9]+(?:\.[0-9]+)?)", value):
-            return found[1], float(found[2])
-
-        self.fail(f"{value!r} is not NAME=NUMBER, such as GPU=1.", param, ctx)
-
-
-EXECUTOR, RESOURCE = _Executor(), _Resource()
+    raise ValueError(f"{text!r} is not NAME=NUMBER, such as GPU=1.")
 
 
 def _absolute_place(
@@ -165,7 +148,7 @@ def _absolute_place(
 )
 @click.option(
     "--executor",
-    type=EXECUTOR,
+    type=Parsed("executor", _executor_named),
     help="Where items run: local (the default), on this machine; ray, on its Ray cluster, which is "
     "started if there is none; ray://HOST:PORT, on this cluster.",
 )
@@ -177,7 +160,7 @@ def _absolute_place(
 @click.option(
     "--resources",
     metavar="NAME=NUMBER",
-    type=RESOURCE,
+    type=Parsed("resource", _amount_of_resource),
     multiple=True,
     help="A resource of the cluster that an item reserves. Repeatable. Only for ray.",
 )

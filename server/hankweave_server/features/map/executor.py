@@ -17,8 +17,6 @@ import contextlib
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,9 +25,9 @@ import anyio
 import anyio.to_thread
 
 from hankweave_server.agents.process import process_table
-from hankweave_server.config import SETTINGS
 from hankweave_server.confinement import kernel
 from hankweave_server.features.map.results import ItemCourse
+from hankweave_server.local.detached_server import start_detached
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 
@@ -127,11 +125,7 @@ class Executor(Protocol):
 
 # --- this machine ---------------------------------------------------------------------------------
 
-_MAIN = "from hankweave_server.cli.app import main; main()"
 _TIED = "from hankweave_server.features.map.executor import end_with; end_with({}); "
-_OF_AN_ITEM = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
-"""Settings that a person chooses for one server: an item has its own, whatever the environment or
-`hankweave.json` says."""
 
 NICER = 5
 """How much lower the priority of servers is than that of this process."""
@@ -269,35 +263,24 @@ class LocalPool:
 
     def started(self, launch: ItemLaunch, *, is_tied: bool = False) -> LocalServer:
         """Start a server, in this thread; one that `is_tied` is killed when the thread ends."""
-        own = {SETTINGS[key].variable: value for key, value in _OF_AN_ITEM.items()}
-        main = _TIED.format(os.getpid()) + _MAIN if is_tied else _MAIN
+        prelude = _TIED.format(os.getpid()) if is_tied else ""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         log = os.open(launch.log, flags, 0o600)
         try:
-            process = subprocess.Popen(
-                # -P: no module in the current directory is imported.
-                [sys.executable, "-P", "-c", main, *launch.arguments],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | own,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            pid = start_detached(launch.arguments, log, prelude=prelude)  # `result` reaps it.
         finally:
             os.close(log)
 
-        # `result` reaps it. Without this, subprocess would do so at any later start of a program.
-        process.returncode = 0
         if not is_tied:  # In a cluster, the worker has the priority that the cluster gives it.
             priority = min(_LAST_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
             with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, priority)
+                os.setpriority(os.PRIO_PROCESS, pid, priority)
 
         with contextlib.suppress(OSError):  # A process of another user may not.
-            Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)
+            Path(f"/proc/{pid}/oom_score_adj").write_text(_OOM_SCORE)
 
-        group = self._group_for(launch, process.pid)
-        return LocalServer(process.pid, os.pidfd_open(process.pid), self._limits, group)
+        group = self._group_for(launch, pid)
+        return LocalServer(pid, os.pidfd_open(pid), self._limits, group)
 
     async def find(self, launch: ItemLaunch) -> LocalServer | None:
         """Return the server that works on the item already, if there is one."""

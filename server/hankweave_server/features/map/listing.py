@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hankweave_protocol import instants
-from hankweave_protocol.executions import ListedExecution, MapProgress, Standing
+from hankweave_protocol.executions import ListedExecution, Standing
 from hankweave_server.errors import Stop
 from hankweave_server.features.map.directory import MapDirectory, maps_in
 from hankweave_server.features.map.plan import Figures, MapState, figures
@@ -83,12 +83,7 @@ def map_row(directory: MapDirectory, own: Sequence[ListedExecution]) -> ListedEx
         else one_line(f"{Path(asking.path).name}: {asking.waits_for}"),
         answer_until=None if asking is None else asking.answer_until,
         failure=_failure(counted),
-        map=MapProgress(
-            inputs=counted.total,
-            completed=counted.completed,
-            failed=counted.failed,
-            running=counted.running,
-        ),
+        map=counted.progress,
     )
 
 

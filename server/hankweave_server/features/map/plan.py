@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from hankweave_protocol.executions import MapProgress
 from hankweave_protocol.shapes import Value
 
 ItemKind = Literal["file", "folder", "row"]
@@ -379,8 +380,13 @@ class Figures:
     """USD, an estimate; None while no item is completed."""
 
     @property
-    def waiting(self) -> int:
-        return self.total - self.completed - self.failed - self.running
+    def progress(self) -> MapProgress:
+        return MapProgress(
+            inputs=self.total,
+            completed=self.completed,
+            failed=self.failed,
+            running=self.running,
+        )
 
 
 def figures(items: Sequence[Item], *, parallel: int, durations: Sequence[float]) -> Figures:

@@ -32,10 +32,10 @@ from hankweave_server.features.map.directory import (
 from hankweave_server.features.map.listing import all_maps, map_row
 from hankweave_server.features.map.plan import MapState
 from hankweave_server.local.catalog import listed
-from hankweave_server.local.living import living_server
+from hankweave_server.local.living import is_served
 from hankweave_server.local.register import executions_in
 from hankweave_server.local.removal import Removed, remove_execution, require_execution
-from hankweave_server.paths import Layout, is_map
+from hankweave_server.paths import is_map
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.removal import remove
 
@@ -83,7 +83,7 @@ def _require_removable(directory: MapDirectory) -> None:
 
 def _refuse_running(directory: MapDirectory, state: MapState) -> None:
     again = f"hankweave map --resume -d {shlex.quote(str(directory.root))}"
-    served = [path for path in executions_in(directory.items) if _is_served(path)]
+    served = [path for path in executions_in(directory.items) if is_served(path)]
     if served:
         raise Stop(
             f"{counted(len(served), 'execution')} of {directory.root} have a running server.",
@@ -98,10 +98,6 @@ def _refuse_running(directory: MapDirectory, state: MapState) -> None:
             ExitCode.LOCK_HELD,
             hint=f"`{again}` waits for them; its second Ctrl-C stops them.",
         )
-
-
-def _is_served(execution: Path) -> bool:
-    return living_server(Layout.of_execution(execution)) is not None
 
 
 def _not_ours(state: MapState) -> Iterator[Path]:

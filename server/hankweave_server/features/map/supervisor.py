@@ -198,7 +198,7 @@ class Supervisor:
             ),
             completed=counted.completed,
             failed=counted.failed,
-            waiting=counted.waiting,
+            waiting=counted.progress.waiting,
             cost=counted.cost,
         )
         await self._record(ended)

@@ -233,7 +233,7 @@ def map_frame(
         parts.append(line(f"  and {counted.running - len(rows)} more", "dim"))
 
     parts.append(line(_bar(counted, min(_BAR, max(8, width - 60))), "bold"))
-    parts.append(line(map_totals(counted, counted.cost, max_cost), ""))
+    parts.append(line(map_totals(counted.progress, counted.cost, max_cost), ""))
     if note:
         parts.append(line(note, "bold yellow"))
 

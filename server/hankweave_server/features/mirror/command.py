@@ -43,6 +43,8 @@ from hankweave_server.worktree.data_source import layout_of
 
 Action = Literal["status", "now", "off"]
 
+replace = msgspec.structs.replace
+
 REQUEST_SECONDS = 30.0
 """Timeout for a request to the remote."""
 
@@ -191,13 +193,13 @@ def _read_at_rest(layout: Layout) -> MirrorAtRest:
     try:
         lease = _lease(record, layout)
     except (Unreachable, MirrorDamaged, NotALease) as problem:
-        return _with(stands, problem=str(problem))
+        return replace(stands, problem=str(problem))
 
     if lease is None:
-        return _with(stands, problem="there is no mirror at this address")
+        return replace(stands, problem="there is no mirror at this address")
 
     is_here = lease.nonce in record.nonces
-    return _with(
+    return replace(
         stands,
         owner=lease.owner,
         epoch=lease.epoch,
@@ -231,10 +233,6 @@ def _end_at_rest(layout: Layout, clock: Clock) -> MirrorEnded:
     return MirrorEnded(address=record.address, released=False)
 
 
-def _with(stands: MirrorAtRest, **changes: object) -> MirrorAtRest:
-    return msgspec.structs.replace(stands, **changes)
-
-
 def _lease(record: MirrorRecord, layout: Layout) -> Lease | None:
     """Return the lease in the remote; None if there is none.
 
@@ -248,7 +246,7 @@ def _lease(record: MirrorRecord, layout: Layout) -> Lease | None:
         if tip is None:
             return None
 
-        return _known(layout, tip) or fetched.lease(remote.fetch_commit(REQUEST_SECONDS))
+        return _known(layout, tip) or fetched.lease(remote.fetch(REQUEST_SECONDS, only_commit=True))
 
 
 def _known(layout: Layout, tip: Sha) -> Lease | None:

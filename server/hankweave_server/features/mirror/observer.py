@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import uuid
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -60,40 +58,6 @@ log = logger(__name__)
 
 FETCH_SECONDS = 600.0
 """How long the first look at a remote may take."""
-
-
-async def _nothing() -> None: ...
-
-
-@dataclass(slots=True)
-class MirrorReactions:
-    """The acts of the rest of the server for the mirror; `server_part` sets them."""
-
-    lapsed: Callable[[], Awaitable[None]] = _nothing
-    """Stops the agent."""
-    regained: Callable[[], Awaitable[None]] = _nothing
-    """Lets it continue."""
-    troubled: Callable[[str], None] = lambda _problem: None
-    """Reports that a push did not succeed."""
-    relieved: Callable[[], None] = lambda: None
-    """Reports that one has."""
-
-
-class Mirror:
-    """The mirror of one served execution; `ledger.replica` while it is served."""
-
-    def __init__(
-        self, record: MirrorRecord, mirroring: Mirroring, attached: MirrorReactions
-    ) -> None:
-        self.record = record
-        self.mirroring = mirroring
-        self.attached = attached
-
-    async def may_write(self) -> None:
-        await self.mirroring.may_write()
-
-    async def written(self) -> None:
-        await self.mirroring.written()
 
 
 def prepared(settings: RunSettings, layout: Layout, clock: Clock) -> OpensObserver | None:
@@ -157,11 +121,11 @@ async def _opened(record: MirrorRecord, clock: Clock, opened: OpenedExecution) -
 
     async def finish(within: float) -> None:
         with anyio.move_on_after(within):
-            await mirror.mirroring.release()
+            await mirror.release()
 
         opened.ledger.replicate(None)
 
-    return Observer(_ignored, finish, run=mirror.mirroring.run)
+    return Observer(_ignored, finish, run=mirror.run)
 
 
 def _ignored(_published: Published) -> None:
@@ -200,7 +164,7 @@ class LeaseAcquisition:
     def _newest(self) -> Position:
         return Position(*self._opened.ledger.durable)
 
-    def taken(self) -> Mirror:
+    def taken(self) -> Mirroring:
         """Take the lease; raise Stop if another owner has it, or the remote cannot be reached."""
         tip, former, segments = self._found()
         self._store_hank()
@@ -229,7 +193,7 @@ class LeaseAcquisition:
             )
 
         mirror = self._mirror(record, composed, began)
-        mirror.mirroring.tally.sent_bytes = done.sent_bytes
+        mirror.tally.sent_bytes = done.sent_bytes
         return mirror
 
     def _composed(self, lease: Lease, segments: Segments) -> Composed:
@@ -338,25 +302,17 @@ class LeaseAcquisition:
             f"`hankweave mirror off -e {shlex.quote(str(self._layout.root))}`.",
         )
 
-    def _mirror(self, record: MirrorRecord, composed: Composed, began: float) -> Mirror:
-        attached = MirrorReactions()
-        mirroring = Mirroring(
+    def _mirror(self, record: MirrorRecord, composed: Composed, began: float) -> Mirroring:
+        return Mirroring(
             composed,
             began,
-            mode=record.mode,
+            record=record,
             remote=self._remote,
             compose=self._source.compose,
-            reactions=Reactions(
-                lost=partial(self._lost, record),
-                lapsed=lambda: attached.lapsed(),
-                regained=lambda: attached.regained(),
-                troubled=lambda problem: attached.troubled(problem),
-                relieved=lambda: attached.relieved(),
-            ),
+            reactions=Reactions(lost=partial(self._lost, record)),
             clock=self._clock,
             newest=self._newest,
         )
-        return Mirror(record, mirroring, attached)
 
     async def _lost(self, record: MirrorRecord, found: Sha | None, events_behind: int) -> None:
         """End this process: another server goes on with the execution."""

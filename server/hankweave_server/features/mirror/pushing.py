@@ -27,7 +27,8 @@ import anyio.to_thread
 from hankweave_protocol.ids import Sha
 from hankweave_server.clock import Clock
 from hankweave_server.features.mirror.contents import Segments
-from hankweave_server.features.mirror.lease import Lease, Mode, owned_until, renewal
+from hankweave_server.features.mirror.lease import Lease, owned_until, renewal
+from hankweave_server.features.mirror.record import MirrorRecord
 from hankweave_server.features.mirror.remote import Pushed
 
 BETWEEN_PUSHES = 1.0
@@ -98,32 +99,35 @@ class PushTally:
     """Why the last push did not succeed; None if it did."""
 
 
-@dataclass(frozen=True, slots=True)
+async def _nothing() -> None: ...
+
+
+@dataclass(slots=True)
 class Reactions:
-    """The acts of others when the state of the lease changes."""
+    """The acts of others when the state of the lease changes; `server_part` sets most of them."""
 
     lost: Callable[[Sha | None, int], Awaitable[None]]
     """The lease is lost, to the commit of another owner, which lacks so many events of ours: end
     this process."""
-    lapsed: Callable[[], Awaitable[None]]
+    lapsed: Callable[[], Awaitable[None]] = _nothing
     """The lease has run out; another owner may or may not have taken it. Stop the agent."""
-    regained: Callable[[], Awaitable[None]]
-    """It is held again."""
-    troubled: Callable[[str], None]
+    regained: Callable[[], Awaitable[None]] = _nothing
+    """It is held again: let the agent continue."""
+    troubled: Callable[[str], None] = lambda _problem: None
     """A push did not succeed."""
-    relieved: Callable[[], None]
+    relieved: Callable[[], None] = lambda: None
     """One has succeeded again."""
 
 
 class Mirroring:
-    """The pushes of one server; for the event loop's thread."""
+    """The pushes of one server, and its `ledger.replica`; for the event loop's thread."""
 
     def __init__(
         self,
         begun: Composed,
         began_at: float,
         *,
-        mode: Mode,
+        record: MirrorRecord,
         remote: Pushes,
         compose: Composes,
         reactions: Reactions,
@@ -135,10 +139,10 @@ class Mirroring:
 
         `nap` sleeps, some seconds, before a push is repeated.
         """
-        self.mode: Mode = mode
+        self.record = record
         self._remote = remote
         self._compose = compose
-        self._reactions = reactions
+        self.reactions = reactions
         self._clock = clock
         self._newest = newest
         self._nap = nap
@@ -193,7 +197,7 @@ class Mirroring:
 
     async def written(self) -> None:
         """Wait, in `sync` mode, until everything that is durable is in the mirror too."""
-        if self.mode == "async":
+        if self.record.mode == "async":
             self._wake.set()
             return
 
@@ -232,7 +236,7 @@ class Mirroring:
         self._signal_advance()
         if self._is_lapsed:
             self._is_lapsed = False
-            await self._reactions.regained()
+            await self.reactions.regained()
 
         return self._tip.lease.released
 
@@ -297,7 +301,7 @@ class Mirroring:
             await self._advance(*self._unsettled[done.found])
             self._wants_push = True
         elif done.outcome == "refused":
-            await self._reactions.lost(done.found, self.events_behind)
+            await self.reactions.lost(done.found, self.events_behind)
             return False
         else:
             self._remote.unblock(composed.lease.ttl, self._clock.boottime())
@@ -307,7 +311,7 @@ class Mirroring:
 
     async def _try_again(self, problem: str) -> None:
         self.tally.problem = problem
-        self._reactions.troubled(problem)
+        self.reactions.troubled(problem)
         await self._nap(BEFORE_RETRY)
         self._wants_push = True
 
@@ -319,11 +323,11 @@ class Mirroring:
         self._until = owned_until(began, composed.lease.ttl)
         if self.tally.problem is not None:
             self.tally.problem = None
-            self._reactions.relieved()
+            self.reactions.relieved()
 
         if self._is_lapsed and self.is_held:
             self._is_lapsed = False
-            await self._reactions.regained()
+            await self.reactions.regained()
 
         self._signal_advance()
 
@@ -351,7 +355,7 @@ class Mirroring:
             left = math.inf if self._is_lapsed else self._until - self._clock.boottime()
             if left <= 0:
                 self._is_lapsed = True
-                await self._reactions.lapsed()
+                await self.reactions.lapsed()
                 continue
 
             with anyio.move_on_after(min(left, 1.0)):

@@ -146,18 +146,13 @@ class Remote:
 
         return None
 
-    def fetch(self, within: float) -> Sha:
-        """Fetch everything that the ref leads to, and return what it names; raise Unreachable."""
-        return self._fetched(within)
+    def fetch(self, within: float, *, only_commit: bool = False) -> Sha:
+        """Fetch everything that the ref leads to, and return what it names; raise Unreachable.
 
-    def fetch_commit(self, within: float) -> Sha:
-        """Fetch the commit that the ref names, without its parents; raise Unreachable.
-
-        The repository is incomplete afterwards: it is one that nothing is pushed from.
+        With `only_commit`, fetch the commit that the ref names, without its parents. The repository
+        is incomplete afterwards: it is one that nothing is pushed from.
         """
-        return self._fetched(within, "--depth=1")
-
-    def _fetched(self, within: float, *options: str) -> Sha:
+        options = ("--depth=1",) if only_commit else ()
         spec = f"+{LEASE_REF}:{LEASE_REF}"
         fetched = self._git(
             *("fetch", "--no-tags", "--no-write-fetch-head", *options, self.address, spec),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -201,11 +202,8 @@ def _fill_repository(fetched: MirrorRepository, contents: MirrorContents, layout
 
 
 def _head_of(layout: Layout) -> Sha | None:
-    repo = ShadowRepo(layout.shadow_repository)
-    try:
+    with closing(ShadowRepo(layout.shadow_repository)) as repo:
         return repo.head()
-    finally:
-        repo.close()
 
 
 def _write_data(fetched: MirrorRepository, tree: Sha, layout: Layout) -> None:

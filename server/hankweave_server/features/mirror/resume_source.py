@@ -225,7 +225,7 @@ class _Resumption:
             self._wait_for_former(contents.lease, free_at)
         else:
             restore(self._repository, contents, self._layout, place, local)
-            self._take(sha, contents, record, place)
+            self._require(self._push(sha, contents, record, place))
 
         self._layout.root.rename(place)
         fsutil.sync_directory(place.parent)
@@ -321,9 +321,6 @@ class _Resumption:
 
         self._require(done)
         return contents
-
-    def _take(self, sha: Sha, contents: MirrorContents, record: MirrorRecord, place: Path) -> None:
-        self._require(self._push(sha, contents, record, place))
 
     def _push(
         self, sha: Sha, contents: MirrorContents, record: MirrorRecord, place: Path

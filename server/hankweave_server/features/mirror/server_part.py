@@ -16,9 +16,8 @@ from hankweave_server.api.dispatch import handles
 from hankweave_server.app import App, OpenedExecution, ServerPart
 from hankweave_server.execution.codon.run import CodonRun
 from hankweave_server.execution.maintenance.health_monitor import HealthMonitor
-from hankweave_server.features.mirror.observer import Mirror
 from hankweave_server.features.mirror.pushing import Mirroring, Position
-from hankweave_server.features.mirror.record import RESTORED, MirrorRecord, folder_of, forget
+from hankweave_server.features.mirror.record import RESTORED, folder_of, forget
 from hankweave_server.fsutil import remove_durably
 
 EXPIRED = (
@@ -46,12 +45,12 @@ def part(opened: OpenedExecution, app: App) -> ServerPart:
 
     handler = Mirrors(opened, app.bulletin)
     mirror = opened.ledger.replica
-    if isinstance(mirror, Mirror):
-        agent = AgentStop(app)
-        mirror.attached.lapsed = agent.stop
-        mirror.attached.regained = agent.go_on
-        mirror.attached.troubled = partial(handler.troubled, mirror)
-        mirror.attached.relieved = handler.relieved
+    if isinstance(mirror, Mirroring):
+        agent, reactions = AgentStop(app), mirror.reactions
+        reactions.lapsed = agent.stop
+        reactions.regained = agent.go_on
+        reactions.troubled = partial(handler.troubled, mirror)
+        reactions.relieved = handler.relieved
 
     return ServerPart((handler,), begin=begin, add_status=handler.add_status)
 
@@ -105,7 +104,7 @@ class Mirrors:
                 "`hankweave stop --server`, then `hankweave mirror off`."
             )
             await self._push(mirror, command.within_seconds, goes_on)
-            released = await mirror.mirroring.end(RELEASE_SECONDS)
+            released = await mirror.end(RELEASE_SECONDS)
             await anyio.to_thread.run_sync(forget, self._opened.layout)
 
         self.relieved()
@@ -120,11 +119,11 @@ class Mirrors:
 
         return msgspec.structs.replace(status, mirror=self._status(mirror))
 
-    def troubled(self, mirror: Mirror, problem: str) -> None:
+    def troubled(self, mirror: Mirroring, problem: str) -> None:
         """Report that a push did not succeed."""
         waits = (
             "The agent works on until the lease runs out."
-            if mirror.mirroring.mode == "async"
+            if mirror.record.mode == "async"
             else "No event is published meanwhile."
         )
         words = f"The mirror cannot be reached: {self._clean(problem)}. {waits}"
@@ -134,14 +133,14 @@ class Mirrors:
         """Report that a push has succeeded."""
         self._health.withdraw("MIRROR_UNREACHABLE")
 
-    def _known(self) -> Mirror | None:
+    def _known(self) -> Mirroring | None:
         mirror = self._opened.ledger.replica
-        if not isinstance(mirror, Mirror) or mirror.mirroring.has_ended:
+        if not isinstance(mirror, Mirroring) or mirror.has_ended:
             return None
 
         return mirror
 
-    def _mirror(self) -> Mirror:
+    def _mirror(self) -> Mirroring:
         mirror = self._known()
         if mirror is not None:
             return mirror
@@ -152,18 +151,18 @@ class Mirrors:
             hint="A start with `hankweave run --mirror URL` begins one.",
         )
 
-    def _status(self, mirror: Mirror) -> MirrorStatus:
+    def _status(self, mirror: Mirroring) -> MirrorStatus:
         newest = Position(*self._opened.ledger.durable)
         now = self._opened.clock.boottime()
-        return status_of(mirror.record, mirror.mirroring, newest, now, self._clean)
+        return status_of(mirror, newest, now, self._clean)
 
-    async def _push(self, mirror: Mirror, within: float, otherwise: str) -> None:
+    async def _push(self, mirror: Mirroring, within: float, otherwise: str) -> None:
         """Wait until everything that is durable now is in the mirror; raise Refused."""
         with anyio.move_on_after(within):
-            await mirror.mirroring.push_now()
+            await mirror.push_now()
             return
 
-        problem = mirror.mirroring.tally.problem
+        problem = mirror.tally.problem
         why = "" if problem is None else f": {self._clean(problem)}"
         raise Refused(
             ErrorCode.MIRROR_UNREACHABLE,
@@ -177,7 +176,6 @@ class Mirrors:
 
 
 def status_of(
-    record: MirrorRecord,
     mirroring: Mirroring,
     newest: Position,
     now: float,
@@ -192,8 +190,8 @@ def status_of(
     behind = max(0, newest.journal_bytes - mirrored.journal_bytes)
     since = 0.0 if tally.pushed_at is None else max(0.0, now - tally.pushed_at)
     return MirrorStatus(
-        address=clean(record.address),
-        mode=mirroring.mode,
+        address=clean(mirroring.record.address),
+        mode=mirroring.record.mode,
         ttl_seconds=lease.ttl,
         owner=lease.owner,
         epoch=lease.epoch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import anyio
@@ -105,11 +105,8 @@ class ExecutionSource:
         return Composed(sha, lease, segments)
 
     def _captured(self) -> CapturedExecution:
-        shadow = ShadowRepo(self._layout.shadow_repository)
-        try:
+        with closing(ShadowRepo(self._layout.shadow_repository)) as shadow:
             refs = shadow.references()
-        finally:
-            shadow.close()
 
         head = (self._layout.shadow_repository / "HEAD").read_text(encoding="utf-8").strip()
         state = {

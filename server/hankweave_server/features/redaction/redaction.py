@@ -255,11 +255,8 @@ def _count(found: Survey, done: Rewritten) -> None:
 @contextlib.contextmanager
 def _repository(layout: Layout) -> Iterator[ShadowRepo]:
     try:
-        repo = ShadowRepo(layout.shadow_repository)
-        try:
+        with contextlib.closing(ShadowRepo(layout.shadow_repository)) as repo:
             yield repo
-        finally:
-            repo.close()
     except ShadowRepositoryError as error:
         if (problem := fsutil.os_error_in(error)) is not None:
             raise problem from None  # The store is not damaged.
@@ -414,14 +411,11 @@ class Redaction:
             finally:
                 staging.abandon()
 
-        new = ShadowRepo(folder)
-        try:
+        with contextlib.closing(ShadowRepo(folder)) as new:
             head = new.head()
             commit = None if head is None else new.commit(head)
             if commit is not None:
                 new.write_index(commit.tree)
-        finally:
-            new.close()
 
         folder.rename(self._place(layout.shadow_repository))
         if layout.scan_cache.exists():

@@ -10,14 +10,15 @@ engine, holds nothing up, changes no file and takes no checkpoint.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from hankweave_protocol.commands import BisectStart, BisectStop
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -26,6 +27,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import BisectionBegun
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
+from hankweave_server.background_tasks import context_in_thread
 from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.confinement.policy import Level
 from hankweave_server.domain import targets
@@ -103,7 +105,7 @@ class Bisector:
     async def _ended(self, search: CommandSearch) -> BisectEnded:
         try:
             with closing(ShadowRepo(self._ctx.layout.shadow_repository)) as repo:
-                async with _folder() as folder:
+                async with context_in_thread(trial_folder()) as folder:
                     return await self._searched(search, repo, folder)
         except BisectFailed as failed:
             message = f"{failed.message} {failed.hint}"
@@ -164,28 +166,13 @@ def _with_facts(ended: BisectEnded, repo: ShadowRepo, sha: Sha) -> BisectEnded:
     commit = commit_of(repo, sha)
     assert commit is not None, "a candidate exists"
     facts = facts_of(commit)
-    return BisectEnded(
-        bisect_id=ended.bisect_id,
+    return msgspec.structs.replace(
+        ended,
         checkpoint_sha=sha,
         parent_sha=commit.parents[0] if commit.parents else None,
         codon_id=None if facts is None else facts.codon_id,
         summary=None if facts is None else facts.summary,
-        suspects=ended.suspects,
-        runs=ended.runs,
-        skipped=ended.skipped,
     )
-
-
-@asynccontextmanager
-async def _folder() -> AsyncIterator[Path]:
-    """Provide the folder of trials; its removal is waited for in a thread."""
-    manager = trial_folder()
-    folder = await anyio.to_thread.run_sync(manager.__enter__)
-    try:
-        yield folder
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(manager.__exit__, None, None, None)
 
 
 class Bisections:
