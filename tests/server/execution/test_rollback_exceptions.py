@@ -20,8 +20,6 @@ from hankweave_protocol.commands import RollbackRedo, RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CheckpointRollback,
-    FileSource,
-    FileUpdated,
     Info,
     RollbackCompleted,
     RollbackFailed,
@@ -40,6 +38,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.worktree import scan
 from hankweave_server.worktree.obstacles import Obstacle, Obstacles
 from support.callers import A_REQUEST
+from support.events import a_file_change
 from support.refused_calls import (
     STEPS,
     change,
@@ -308,17 +307,7 @@ async def test_an_automatic_restore_keeps_what_another_program_has_open(
     """A write of that program to a replaced file would be lost."""
     async with a_retry(tmp_path, monkeypatch) as room:
         if by_both:
-            await room.ctx.ledger.record(
-                FileUpdated(
-                    path="a.txt",
-                    filename="a.txt",
-                    action="modified",
-                    sha256="",
-                    bytes=6,
-                    source=FileSource(kind="tool_use"),
-                ),
-                EditsNoticed(edits={"a.txt": ""}),
-            )
+            await room.ctx.ledger.record(a_file_change("a.txt"), EditsNoticed(edits={"a.txt": ""}))
 
         with room.file.open("a") as log:
             await Restoration(room.ctx).before_retry(CodonId("one"))

@@ -9,27 +9,22 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hankweave_protocol.codec import transition_body
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     ErrorEvent,
     EventData,
     ExitStatus,
-    FileSource,
-    FileUpdated,
-    ResultingState,
     SentinelError,
     SentinelLoaded,
     SentinelOutput,
     SentinelTriggered,
     SentinelUnloaded,
-    StateTransition,
-    ToolResult,
 )
 from hankweave_protocol.state import NO_SENTINELS, Tokens
-from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated, Transition
+from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated
 from hankweave_server.sentinels.providers.base import CallFailed, ModelCall
 from hankweave_server.sentinels.strategies import TRIGGER_LIMIT
+from support.events import a_file_change, a_tool_result, recorded
 from support.sentinels import (
     CODON,
     RUN,
@@ -46,15 +41,6 @@ from support.waiting import eventually
 def failing(*, retriable: bool = True, fatal: str | None = None) -> Actor:
     failure = CallFailed("overloaded", retriable=retriable, fatal=fatal)  # type: ignore[arg-type]
     return Actor(answer=lambda call: failure)
-
-
-def a_transition(transition: Transition) -> StateTransition:
-    state = ResultingState(current_run_id=RUN, run_count=1, total_cost=0.0, current_run_cost=0.0)
-    return StateTransition(
-        transition_type=transition.TYPE,
-        transition=transition_body(transition),
-        resulting_state=state,
-    )
 
 
 async def test_an_event_becomes_an_answer_on_disk_and_on_the_wire(tmp_path: Path) -> None:
@@ -102,8 +88,8 @@ async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
     async with on_stage(tmp_path, entry_of(watcher)) as stage:
         own: list[EventData] = [entry for entry in stage.published if isinstance(entry, EventData)]
         states = SentinelStatesUpdated(run_id=RUN, codon_id=CODON, sentinels=NO_SENTINELS)
-        stage.show(*own, a_transition(states), info("real"))
-        stage.show(a_transition(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
+        stage.show(*own, recorded(states), info("real"))
+        stage.show(recorded(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
         await stage.drain()
         assert stage.prompts == ["info", "state.transition"]
 
@@ -367,21 +353,10 @@ async def test_the_content_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("secret")
         (stage.layout.work_tree / "link.md").symlink_to(tmp_path / "secret")
         for name in ("a.md", "link.md", "gone.md"):
-            stage.show(_updated(name))
+            stage.show(a_file_change(name))
 
         await stage.drain()
         assert stage.prompts == ["the text", "", ""]
-
-
-def _updated(path: str) -> FileUpdated:
-    return FileUpdated(
-        path=path,
-        filename=path,
-        action="modified",
-        sha256="0" * 64,
-        bytes=1,
-        source=FileSource(kind="tool_use"),
-    )
 
 
 # --- loading ----------------------------------------------------------------------------------
@@ -517,22 +492,9 @@ async def test_a_condition_reads_what_the_event_says(tmp_path: Path) -> None:
     trigger = {"type": "event", "on": ["tool.result"], "conditions": [failed]}
     config = a_sentinel(trigger=trigger, userPromptText="{{ events[0].data.toolUseId }}")
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(_result("good", is_error=False), _result("bad", is_error=True))
+        stage.show(a_tool_result("good"), a_tool_result("bad", is_error=True))
         await stage.drain()
         assert stage.prompts == ["bad"]
-
-
-def _result(name: str, *, is_error: bool) -> ToolResult:
-    return ToolResult(
-        codon_id=CODON,
-        tool_use_id=name,
-        tool_name="Bash",
-        result="",
-        truncated=False,
-        original_length=0,
-        execution_time_ms=1,
-        is_error=is_error,
-    )
 
 
 async def test_a_call_has_the_parameters_of_its_configuration(tmp_path: Path) -> None:
