@@ -11,7 +11,6 @@ from hankweave_protocol.state import FailureReason
 from hankweave_server.domain.failures import (
     Decision,
     GiveUp,
-    Ignore,
     RetryDecision,
     decide,
     delay_ms,
@@ -52,18 +51,9 @@ def test_policy_reason_and_attempts_decide(on_failure, reason, attempts, expecte
 @pytest.mark.parametrize("on_failure", ["abort", "retry", "ignore"])
 def test_what_a_person_stopped_has_no_policy(on_failure) -> None:
     """A stopped codon is neither retried nor ignored, and a headless server ends."""
-    halted = {"attempts": 1, "halted": True}
-    assert decide(on_failure, None, TRANSIENT, headless=True, **halted) == GiveUp(
-        True, "It was stopped."
-    )
-    assert decide(on_failure, None, TRANSIENT, headless=False, **halted) == GiveUp(
-        False, "It was stopped."
-    )
-
-
-def test_an_ignored_failure_is_only_ignored() -> None:
-    """An ignored failure gives no other decision."""
-    assert decide("ignore", None, PERMANENT, attempts=1, headless=True) == Ignore()
+    for headless in (True, False):
+        decision = decide(on_failure, None, TRANSIENT, attempts=1, halted=True, headless=headless)
+        assert decision == GiveUp(headless, "It was stopped.")
 
 
 def test_each_attempt_waits_twice_as_long() -> None:
