@@ -17,23 +17,19 @@ from hankweave_protocol.hank import (
     IterationLimit,
     Loop,
 )
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import (
     EMPTY_STATE,
-    NO_TOKENS,
     BudgetExceeded,
     CodonExecution,
     CompletedCodon,
-    ExecutedSentinels,
-    FreshStart,
     PlanEntry,
-    Run,
     State,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import plan_entry
-from support.histories import a_plan, completed, failed, running, skipped
+from support.histories import a_plan, a_run, completed, failed, running, skipped
 from support.showing import state_of
 
 
@@ -64,18 +60,10 @@ def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
 
 def ended(name: str, minute: int = 0, **facts: Any) -> CompletedCodon:
     """Return a completed execution that started at that minute and took half a minute."""
-    return CompletedCodon(
-        codon_id=CodonId(name),
+    return msgspec.structs.replace(
+        completed(name),
         start_time=f"2025-01-04T12:{minute:02}:00.000Z",
         end_time=f"2025-01-04T12:{minute:02}:30.000Z",
-        claude_session_id="s",
-        claude_log_path="l",
-        exit_code=0,
-        final_cost=0,
-        final_tokens=NO_TOKENS,
-        result_message_received=True,
-        completion_checkpoint=Sha("0" * 40),
-        sentinels=ExecutedSentinels(executed=(), total_cost=0),
         **facts,
     )
 
@@ -388,14 +376,5 @@ def _state_after(plan: plans.Plan, done: list[str]) -> State:
         ended(name, minute, loop_context=entry_of(plan, name).loop_context)
         for minute, name in enumerate(done)
     )
-    run = Run(
-        run_id=RunId("r"),
-        run_folder="/r",
-        git_branch="run-r",
-        starting_conditions=FreshStart(),
-        codons=codons,
-        status="running",
-        start_time="2025-01-04T12:00:00.000Z",
-        server_pid=1,
-    )
+    run = a_run(codons=codons)
     return State(runs=(run,), current_run_id=run.run_id, execution_plan=plan)

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from hankweave_protocol.events import AssistantAction, EventData, Info
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import CodonStarted, Transition
-from hankweave_server.checkpoints.model import PathEntry, RestorePlan
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.user_edits import conflicts
+from support.checkpointing import a_restore_plan
 from support.events import a_line, recorded
 from support.histories import preparing
 from support.timelines import a_state
@@ -56,16 +56,8 @@ async def test_the_events_since_a_start_come_in_order(
 
 
 def plan(*changed: bytes, unsaved: tuple[bytes, ...] = (), databases: tuple[bytes, ...] = ()):
-    return RestorePlan(
-        target=Sha("0" * 40),
-        added=(),
-        updated=tuple(PathEntry(path, 1, 0o100644) for path in changed),
-        removed=(),
-        unchanged_count=0,
-        kept=(),
-        bytes_to_write=0,
-        unsaved=frozenset(unsaved),
-        databases=dict.fromkeys(databases, ()),
+    return a_restore_plan(
+        *changed, unsaved=frozenset(unsaved), databases=dict.fromkeys(databases, ())
     )
 
 
