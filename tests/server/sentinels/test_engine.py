@@ -47,8 +47,7 @@ async def test_an_event_becomes_an_answer_on_disk_and_on_the_wire(tmp_path: Path
     """A sentinel's answer is written to its file and to an event with its cost and number."""
     actor = Actor(tokens=_tokens(120, 30))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(info("one"))
-        await stage.drain()
+        await stage.process(info("one"))
 
         (output,) = stage.events_of(SentinelOutput)
         assert (output.content, output.cost, output.trigger_number) == ("heard one;", 0.25, 1)
@@ -89,8 +88,7 @@ async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
         own: list[EventData] = [entry for entry in stage.published if isinstance(entry, EventData)]
         states = SentinelStatesUpdated(run_id=RUN, codon_id=CODON, sentinels=NO_SENTINELS)
         stage.show(*own, recorded(states), info("real"))
-        stage.show(recorded(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
-        await stage.drain()
+        await stage.process(recorded(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
         assert stage.prompts == ["info", "state.transition"]
 
 
@@ -161,8 +159,7 @@ async def test_a_codons_end_flushes_what_waits(tmp_path: Path) -> None:
     """Events still held by a debounce or a count are sent to the model before the codon ends."""
     count = a_sentinel(execution={"strategy": "count", "threshold": 100})
     async with on_stage(tmp_path, entry_of(count)) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         assert stage.prompts == ["1;2;"]
 
 
@@ -215,8 +212,7 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
 async def test_three_failures_in_a_row_unload(tmp_path: Path) -> None:
     """The default limit is three; each failure is reported, and waiting triggers as dropped."""
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=failing()) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
+        await stage.process(*(info(str(number)) for number in range(5)))
 
         errors: list[SentinelError] = stage.events_of(SentinelError)
         failures = [error for error in errors if error.error_type == "llm-call-failed"]
@@ -234,8 +230,7 @@ async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None
     failure = CallFailed("busy", retriable=True)
     actor = Actor(answer=lambda call: "fine" if next(answers) else failure)
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
+        await stage.process(*(info(str(number)) for number in range(5)))
         assert stage.watch.is_watching
 
 
@@ -243,15 +238,13 @@ async def test_a_fatal_error_unloads_at_once_unless_configured_otherwise(tmp_pat
     """A wrong key is not retried; with `unloadOnFatalError: false` it is an ordinary failure."""
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.error_type) == ("fatal-error", "configuration")
 
     patient = a_sentinel(errorHandling={"unloadOnFatalError": False, "maxConsecutiveFailures": 9})
     async with on_stage(tmp_path, entry_of(patient), actor=fatal) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         assert stage.watch.is_watching
 
 
@@ -259,8 +252,7 @@ async def test_an_endless_answer_is_a_failed_call(tmp_path: Path) -> None:
     """An endpoint that sends megabytes fills neither the journal nor the clients' connections."""
     actor = Actor(answer=lambda call: "x" * (1024 * 1024 + 1))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "llm-call-failed"
         assert stage.events_of(SentinelOutput) == []
@@ -270,8 +262,7 @@ async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path
     """The next trigger is handled normally."""
     picky = a_sentinel(userPromptText="{{ events[0].data.message.nothing.at.all }}")
     async with on_stage(tmp_path, entry_of(picky)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert (error.error_type, error.retriable) == ("template-render-failed", False)
         assert stage.prompts == []
@@ -284,8 +275,7 @@ async def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None
         (file,) = stage.outputs()
         file.unlink()
         file.mkdir()
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "file-write-failed"
 
@@ -295,8 +285,7 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
     slow = {"operator": "matches", "path": "message", "value": "(.*a){20}$"}
     trigger = {"type": "event", "on": ["info"], "conditions": [slow]}
     async with on_stage(tmp_path, entry_of(a_sentinel(trigger=trigger))) as stage:
-        stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
-        await stage.drain()
+        await stage.process(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "trigger-failed"
         (gone,) = stage.events_of(SentinelUnloaded)
@@ -311,8 +300,7 @@ async def test_triggers_are_published_only_where_configured(tmp_path: Path) -> N
     config = a_sentinel(reportToWebsocket={"triggers": True})
     quiet = {"reportToWebsocket": {"outputs": False, "lifecycle": False}}
     async with on_stage(tmp_path, entry_of(config, **quiet)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (triggered,) = stage.events_of(SentinelTriggered)
         assert (triggered.strategy, triggered.event_count) == ("immediate", 1)
         assert stage.events_of(SentinelOutput) == stage.events_of(SentinelLoaded) == []
@@ -323,8 +311,7 @@ async def test_costs_add_up(tmp_path: Path) -> None:
     """The state has the cost of each sentinel and the total."""
     second = a_sentinel(id="second")
     async with on_stage(tmp_path, entry_of(a_sentinel()), entry_of(second)) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         states = stage.watch.states()
         assert [each.total_cost for each in states.loaded] == [0.5, 0.5]
         assert states.total_cost == 1.0
@@ -353,9 +340,7 @@ async def test_the_content_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("secret")
         (stage.layout.work_tree / "link.md").symlink_to(tmp_path / "secret")
         for name in ("a.md", "link.md", "gone.md"):
-            stage.show(a_file_change(name))
-
-        await stage.drain()
+            await stage.process(a_file_change(name))
         assert stage.prompts == ["the text", "", ""]
 
 
@@ -401,8 +386,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
     """Each question carries the trimmed conversation so far; the file has turns and metadata."""
     config = a_sentinel(conversational=TALK, systemPromptText="You watch {{ codon.name }}.")
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("1"), info("2"), info("3"), info("4"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"), info("3"), info("4"))
         last = stage.actor.calls[-1]
         assert [message.content for message in last.messages] == [
             "2;",
@@ -424,8 +408,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
         "metadata": {"trimStrategy": "maxTurns", "maxTurns": 2},
     }
     async with on_stage(tmp_path, entry_of(config)) as again:
-        again.show(info("5"))
-        await again.drain()
+        await again.process(info("5"))
         assert len(again.actor.calls[0].messages) == 5
 
 
@@ -435,14 +418,12 @@ async def test_a_conversation_breaks_off_at_a_failure_unless_configured_otherwis
     """With `continueOnError`, a failure counts as it does for other sentinels."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(config), actor=failing()) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         assert not stage.watch.is_watching
 
     going_on = a_sentinel(conversational=TALK | {"continueOnError": True}, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(going_on), actor=failing()) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         assert stage.watch.is_watching
 
 
@@ -471,8 +452,7 @@ async def test_structured_answers_are_checked_and_written_as_lines(tmp_path: Pat
     )
     actor = Actor(answer=lambda call: next(answers))
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
-        stage.show(info("1"), info("2"), info("3"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"), info("3"))
         (output,) = stage.events_of(SentinelOutput)
         assert (output.output_type, output.content) == ("structured", {"risk": "high"})
         assert len(stage.events_of(SentinelError)) == 2
@@ -492,8 +472,7 @@ async def test_a_condition_reads_what_the_event_says(tmp_path: Path) -> None:
     trigger = {"type": "event", "on": ["tool.result"], "conditions": [failed]}
     config = a_sentinel(trigger=trigger, userPromptText="{{ events[0].data.toolUseId }}")
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(a_tool_result("good"), a_tool_result("bad", is_error=True))
-        await stage.drain()
+        await stage.process(a_tool_result("good"), a_tool_result("bad", is_error=True))
         assert stage.prompts == ["bad"]
 
 
@@ -501,7 +480,6 @@ async def test_a_call_has_the_parameters_of_its_configuration(tmp_path: Path) ->
     """Retries, tokens and temperature are passed to the model unchanged."""
     params = {"temperature": 0.5, "maxOutputTokens": 100, "maxRetries": 4}
     async with on_stage(tmp_path, entry_of(a_sentinel(llmParams=params))) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         call: ModelCall = stage.actor.calls[0]
         assert (call.temperature, call.max_output_tokens, call.max_retries) == (0.5, 100, 4)

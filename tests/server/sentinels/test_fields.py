@@ -51,8 +51,7 @@ async def test_files_come_before_texts_and_a_sentinel_knows_itself(tmp_path: Pat
         userPromptText="{{ sentinel.name }}: {{ sentinel.description }}",
     )
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (call,) = stage.actor.calls
         assert call.system == "You watch.\n\nBe brief."
         assert call.messages[-1].content == "narrator\n\nWatcher: Looks on."
@@ -63,8 +62,7 @@ async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> N
     config = a_sentinel(errorHandling={"maxConsecutiveFailures": 2})
     actor = Actor(answer=lambda call: CallFailed("busy", retriable=True))
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
+        await stage.process(*(info(str(number)) for number in range(5)))
         (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 2)
 
@@ -85,6 +83,5 @@ async def test_a_sequence_with_conditions_and_gaps_fires(tmp_path: Path) -> None
     text = "{% for event in events %}{{ event.data.message }};{% endfor %}"
     config = a_sentinel(trigger=trigger, userPromptText=text)
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("end"), info("begin"), info("other"), info("end"))
-        await stage.drain()
+        await stage.process(info("end"), info("begin"), info("other"), info("end"))
         assert stage.prompts == ["begin;end;"]
