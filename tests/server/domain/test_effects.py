@@ -184,7 +184,7 @@ def test_what_ran_unseen_is_remembered() -> None:
 def test_a_call_that_an_older_server_marked_wrongly_is_not_listed() -> None:
     """The tool and its input decide where they are known; the mark only where they are not."""
     ours, theirs = (
-        replace(a_tool_call(tool, "t"), external=True, tool_input=None)
+        replace(a_tool_call(tool, "t"), external=True, tool_input=None, tool_use_id=None)
         for tool in ("mcp__hankweave__checkpoint_list", "Deploy")
     )
     assert effects_of(ours, theirs).after(0) == [2]
