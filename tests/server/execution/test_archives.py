@@ -41,7 +41,7 @@ from support.running_server import (
     state,
     tree,
 )
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, loop, shell, write_hank, writes
 from support.struck import process_of, session
 from support.watching import after_plan, events_of, idle
 
@@ -52,10 +52,6 @@ def manifest(execution: Path) -> ArchiveManifest:
     """Return the manifest as Hankweave parses it."""
     path = execution / ".hankweave" / "archive-manifest.json"
     return msgspec.json.decode(path.read_bytes(), type=ArchiveManifest)
-
-
-async def run_whole(hank: Path, execution: Path) -> None:
-    assert await run_headless(hank, execution) == 0
 
 
 def three_codons(folder: Path, **fields: Any) -> Path:
@@ -91,7 +87,7 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
         codon("next", writes("more.txt", "more")),
     )
     execution = tmp_path / "execution"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert tree(execution / "agentRoot") == {"out.txt": b"out", "more.txt": b"more"}
     archived = {"build/src/main.py": b"print()", "build/src/made.txt": b"made"}
     assert tree(execution / "rigArchive") == archived
@@ -116,7 +112,7 @@ async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Pat
         tmp_path / "hank", codon("one", *LEAVES, archiveOnSuccess=["notes"]), codon("two")
     )
     execution = tmp_path / "execution"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     deleted = [each for each in events_of(execution, FileUpdated) if each.action == "deleted"]
     assert [(each.path, each.source.kind) for each in deleted] == [
         ("notes/a.md", "archive"),
@@ -128,19 +124,12 @@ async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Pat
 async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Path) -> None:
     """A codon of a loop archives to {loop}-{iteration}/{codon}; the loop itself archives once,
     after its last iteration, to {loop}-loop."""
-    body = codon(
+    step = codon(
         "step", writes("round.txt", "r"), writes("kept.log", "k"), archiveOnSuccess=["round.txt"]
     )
-    loop = {
-        "type": "loop",
-        "id": "refine",
-        "name": "Refine",
-        "terminateOn": {"type": "iterationLimit", "limit": 2},
-        "codons": [body],
-        "archiveOnSuccess": ["*.log"],
-    }
+    refine = loop("refine", step, limit=2, archiveOnSuccess=["*.log"])
     execution = tmp_path / "execution"
-    await run_whole(write_hank(tmp_path / "hank", loop), execution)
+    assert await run_headless(write_hank(tmp_path / "hank", refine), execution) == 0
     assert tree(execution / "rigArchive") == {
         "refine-0/step-0/round.txt": b"r",
         "refine-1/step-1/round.txt": b"r",
@@ -163,8 +152,8 @@ async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Pat
 
 async def test_only_success_archives(tmp_path: Path, execution: Path) -> None:
     """A failed codon leaves its files in place for inspection."""
-    fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
-    hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
+    fails = codon("one", archiveOnSuccess=["notes"]) | shell("mkdir notes; exit 3")
+    hank = write_hank(tmp_path / "hank", fails)
     assert await run_headless(hank, execution) == 1
 
     assert (execution / "agentRoot" / "notes").is_dir()
@@ -316,7 +305,7 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
     done = await anyio.run_process(argv, env=environment(), check=False)
     assert strike.was_met, done
     assert (execution / ".hankweave" / "archive.intent").exists() or group == "unlink"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert tree(execution / "agentRoot") == DONE
     assert tree(execution / "rigArchive") == ARCHIVED
     assert len(manifest(execution).entries) == 2
@@ -346,7 +335,7 @@ async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path,
     and reports them as the whole rollback would have."""
     execution = tmp_path / "execution"
     hank = three_codons(tmp_path / "hank")
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     strike = Strike(
         group="rename",
         below=str(execution),
