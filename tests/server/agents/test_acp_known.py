@@ -81,11 +81,8 @@ async def test_gemini_cli_begins_in_no_bolder_mode(a_task, command, mode, asks, 
 @pytest.mark.parametrize(
     ("agent", "can_ask"),
     [
-        (AcpAgent(OPENCODE), True),
-        (AcpAgent(GEMINI), True),
         (AcpAgent(GEMINI, mode="plan"), True),
         (AcpAgent(GEMINI, mode="yolo"), False),
-        (AcpAgent(("goose", "acp")), False),
     ],
 )
 def test_only_who_is_known_to_ask_can_be_held_by_permissions(agent, can_ask) -> None:

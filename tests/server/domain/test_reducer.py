@@ -211,13 +211,17 @@ def test_one_codon_cannot_be_active_twice():
 
 
 def test_costs_add_up():
-    """Every increment is counted once: dollars, tokens and messages."""
-    tick = CostsIncremented(
-        run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(10), messages=1
-    )
+    """Every increment is counted once: dollars, messages, and each kind of token separately."""
+    tokens = Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4)
+    tick = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=tokens, messages=1)
     state = after(tick, tick, tick, start=state_with(running()))
     assert newest(state) == replace(
-        running(), current_cost=0.75, current_tokens=some_tokens(30), assistant_message_count=3
+        running(),
+        current_cost=0.75,
+        current_tokens=Tokens(
+            input_tokens=3, output_tokens=6, cache_creation_tokens=9, cache_read_tokens=12
+        ),
+        assistant_message_count=3,
     )
 
 
@@ -433,11 +437,3 @@ def test_applying_never_changes_the_state_it_is_given(choices: list[int]):
     encoded = [codec.encode(state) for _, state in steps]
     walk(choices)
     assert [codec.encode(state) for _, state in steps] == encoded
-
-
-def test_tokens_of_all_kinds_add_up():
-    """Each kind of token is counted separately."""
-    one = Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4)
-    tick = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0, tokens=one)
-    codon = newest(after(tick, tick, start=state_with(running())))
-    assert codon == replace(running(), current_tokens=one + one)

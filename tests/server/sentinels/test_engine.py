@@ -209,21 +209,6 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
 # --- failures ---------------------------------------------------------------------------------
 
 
-async def test_three_failures_in_a_row_unload(tmp_path: Path) -> None:
-    """The default limit is three; each failure is reported, and waiting triggers as dropped."""
-    async with on_stage(tmp_path, entry_of(a_sentinel()), actor=failing()) as stage:
-        await stage.process(*(info(str(number)) for number in range(5)))
-
-        errors: list[SentinelError] = stage.events_of(SentinelError)
-        failures = [error for error in errors if error.error_type == "llm-call-failed"]
-        assert [error.consecutive_failure_count for error in failures] == [1, 2, 3]
-        assert sum(error.dropped for error in errors) == 2
-        (gone,) = stage.events_of(SentinelUnloaded)
-        assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 3)
-        assert stage.state.failed_llm_calls == 3
-        assert not stage.watch.is_watching
-
-
 async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None:
     """Only failures in a row count."""
     answers = iter([0, 0, 1, 0, 0])
