@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from hankweave_protocol import codec
 from hankweave_protocol.hank import (
     Codon,
-    ContextExceededEnd,
     Hank,
-    IterationLimit,
     Loop,
 )
 from hankweave_protocol.ids import CodonId
@@ -29,6 +27,7 @@ from hankweave_protocol.state import (
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import plan_entry
+from support.budgets import a_loop
 from support.histories import a_plan, a_run, completed, failed, running, skipped
 from support.showing import state_of
 
@@ -37,11 +36,6 @@ def a_codon(name: str, *patterns: str) -> Codon:
     return Codon(
         id=name, name=name, model="m", continuation_mode="fresh", tracked_files=tuple(patterns)
     )
-
-
-def a_loop(name: str, *codons: Codon, limit: int | None = 3) -> Loop:
-    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
-    return Loop(id=name, name=name, terminate_on=end, codons=codons)
 
 
 REVIEW = a_loop("review-loop", a_codon("review", "r/**"), a_codon("mend", "m/**", "!m/x"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,17 @@ def three_codons(folder: Path, **fields: Any) -> Path:
 
 def end_of(name: str) -> RollbackToCodon:
     return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="completed")
+
+
+@asynccontextmanager
+async def archived(tmp_path: Path) -> AsyncIterator[tuple[Client, Path]]:
+    """Serve a plan that has archived, and check its execution after the server's end."""
+    hank, execution = three_codons(tmp_path / "hank"), tmp_path / "execution"
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
+        yield client, execution
+        await server.stop()
+
+    assert violations(execution, Acknowledged()) == []
 
 
 DONE = {"one.txt": b"1", "three.txt": b"3"}
@@ -172,17 +185,14 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
 
 
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
-    tmp_path: Path, execution: Path
+    tmp_path: Path,
 ) -> None:
     """A rollback to a codon's end restores its files: tracked ones from the checkpoint, others from
     the archive.
 
     A later target moves nothing (Hankweave 0.10 restored everything).
     """
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         assert tree(execution / "rigArchive") == ARCHIVED
         assert await restored(client, execution, end_of("three")) == []
         assert tree(execution / "agentRoot") == DONE
@@ -195,9 +205,6 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
         }
         (left,) = manifest(execution).entries
         assert left.source_path == "scratch/seen.txt"
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
@@ -205,11 +212,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
 
     Untracked files are restored, and an undo archives them again.
     """
-    execution = tmp_path / "execution"
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         await client.send(end_of("one"))
         went_back = {"one.txt": b"1", "scratch/log.bin": b"log"}
         assert tree(execution / "agentRoot") == went_back
@@ -225,9 +228,6 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
         (event,) = await restored(client, execution, RollbackRedo())
         assert event.restored_paths == ("scratch/log.bin",)
         assert tree(execution / "agentRoot") == went_back
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
@@ -248,11 +248,7 @@ async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) ->
 async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: Path) -> None:
     """After a rollback to a codon's end the next codon starts with the same tree as the first time;
     the archive gets the new files and keeps older ones under a suffix."""
-    execution = tmp_path / "execution"
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         await client.send(end_of("two"))
         (execution / "agentRoot" / "scratch" / "log.bin").write_text("longer log")
         await client.send(CodonNext())
@@ -265,9 +261,6 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
         }
         paths = {each.archive_path for each in manifest(execution).entries}
         assert paths == {f"rigArchive/{name}" for name in tree(execution / "rigArchive")}
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
