@@ -155,6 +155,7 @@ def test_broken_settings_are_left_for_gemini_cli_to_report(tmp_path, settings) -
 
 
 def test_without_settings_those_that_are_needed_are_written(tmp_path) -> None:
+    """Sessions are not removed, and only Hankweave tries again."""
     written = {"sessionRetention": {"enabled": False}, "maxAttempts": 1}
     assert json.loads(settled(tmp_path, None)) == {"general": written}
 
