@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
@@ -27,10 +27,10 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
-from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
-from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
+from hankweave_server.checkpoints.model import CheckpointRequest, PathEntry, RestorePlan
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
@@ -62,6 +62,20 @@ def a_request(number: int = 1) -> CheckpointRequest:
         patterns=("**",),
         before=None,
         codon_state=None,
+    )
+
+
+def a_restore_plan(*changed: bytes, **fields: Any) -> RestorePlan:
+    """Return the plan of a restore that updates these files."""
+    return RestorePlan(
+        target=Sha("0" * 40),
+        added=(),
+        updated=tuple(PathEntry(path, 1, 0o100644) for path in changed),
+        removed=(),
+        unchanged_count=0,
+        kept=(),
+        bytes_to_write=0,
+        **fields,
     )
 
 

@@ -6,30 +6,28 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import anyio
-import anyio.lowlevel
-
+from hankweave_protocol.commands import RollbackUndo
 from hankweave_protocol.events import (
     EventData,
     RollbackFailed,
 )
-from hankweave_server.agents.scripted.adapter import ScriptedAgent
+from hankweave_protocol.records import RollbackReport
+from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
-from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.context import ExecutionContext, HankRecord
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.hank.load import load
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
-from support.running_server import journal
+from support.callers import A_REQUEST
+from support.components import components
 from support.scripted_hank import codon, write_hank
 from support.waiting import limited
+from support.watching import events_of
 
 
 @dataclass
@@ -55,15 +53,15 @@ class Room:
     def is_intended(self) -> bool:
         return self.ctx.layout.rollback_intent.exists()
 
-    async def events_of(self, kind: type[EventData]) -> list[EventData]:
+    async def undo(self) -> RollbackReport:
+        return await Rollbacks(self.ctx, self.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+
+    async def events_of(self, kind: type[EventData]) -> list[Any]:
         await self.ctx.ledger.flush()
-        events = journal(self.ctx.layout.root)
-        return [event.data for event in events if isinstance(event.data, kind)]
+        return events_of(self.ctx.layout.root, kind)
 
     async def failures(self) -> list[str]:
-        await self.ctx.ledger.flush()
-        events = journal(self.ctx.layout.root)
-        return [event.data.message for event in events if isinstance(event.data, RollbackFailed)]
+        return [event.message for event in await self.events_of(RollbackFailed)]
 
 
 @asynccontextmanager
@@ -84,36 +82,18 @@ async def a_room(tmp_path: Path, *others: str) -> AsyncIterator[Room]:
 async def served(tmp_path: Path) -> AsyncIterator[Room]:
     """Open the execution in this folder; what a crash left of it is not recovered yet."""
     hank = tmp_path / "hank" / "hank.json"
-    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, clock)
-    loaded = load(hank)
-    ctx = ExecutionContext(
-        layout=layout,
-        clock=clock,
-        ledger=ledger,
-        checkpointer=Checkpointer(engine, ledger, clock),
-        hank=loaded,
-        recorded=HankRecord(loaded.hank, ledger.redactor),
-        agent_for=lambda codon: ScriptedAgent(),
-        started_monotonic=clock.monotonic(),
-    )
-    runner = Runner(ctx, autostart=False)
-    rollback = Rollback(ctx, runner)
-    try:
-        with limited():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ledger.run)
-                tasks.start_soon(ledger.space.watch)
-                ledger.space.be_patient()
-                recovery = Recovery(ctx, runner, rollback, frozenset())
-                await ctx.checkpointer.load()
-                if not ctx.state.runs:
-                    await recovery.begin_if_new()
+    layout = Layout.of_execution(tmp_path / "execution")
+    with limited():
+        async with components(layout) as found:
+            ctx = found.context(hank)
+            runner = Runner(ctx, autostart=False)
+            rollback = Rollback(ctx, runner)
+            recovery = Recovery(ctx, runner, rollback, frozenset())
+            found.tasks.start_soon(found.ledger.space.watch)
+            found.ledger.space.be_patient()
+            await ctx.checkpointer.load()
+            if not ctx.state.runs:
+                await recovery.begin_if_new()
 
-                yield Room(ctx, engine, runner, rollback, recovery)
-                ledger.space.give_up()
-                await ledger.aclose()
-                tasks.cancel_scope.cancel()
-    finally:
-        engine.close()
+            yield Room(ctx, found.engine, runner, rollback, recovery)
+            found.ledger.space.give_up()

@@ -131,6 +131,11 @@ class Stage:
         with limited():
             await self.watch.drain()
 
+    async def process(self, *events: EventData) -> None:
+        """Show the events, and wait until all that they cause is done."""
+        self.show(*events)
+        await self.drain()
+
     @property
     def prompts(self) -> list[str]:
         return [call.messages[-1].content for call in self.actor.calls]

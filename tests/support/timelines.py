@@ -82,6 +82,18 @@ def rigged(codon: TerminalCodon, number: int) -> TerminalCodon:
     return msgspec.structs.replace(codon, rig_setup_checkpoint=sha(number))
 
 
+def ignoring(plan: tuple[PlanEntry, ...], *names: str) -> tuple[PlanEntry, ...]:
+    """Return the same plan, which continues after failures of these codons."""
+    return tuple(
+        msgspec.structs.replace(
+            entry, codon=msgspec.structs.replace(entry.codon, on_failure="ignore")
+        )
+        if entry.codon_id in names
+        else entry
+        for entry in plan
+    )
+
+
 def in_session(codon: TerminalCodon, session: str, messages: int = 3) -> TerminalCodon:
     return msgspec.structs.replace(
         codon, claude_session_id=session, assistant_message_count=messages

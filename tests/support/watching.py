@@ -22,7 +22,8 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import CheckpointCreated, Transition
-from support.running_server import RunningServer, journal, served
+from hankweave_server.domain.execution_thread import thread
+from support.running_server import RunningServer, journal, served, state
 from support.waiting import LIMIT
 
 
@@ -82,6 +83,11 @@ async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
 async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
     """Return the checkpoints, newest first."""
     return (await client.send(ListCheckpoints())).checkpoints
+
+
+def on_thread(execution: Path) -> list[str]:
+    """Return the codons that led to the present state of an execution."""
+    return [entry.codon.codon_id for entry in thread(state(execution))]
 
 
 def events_of(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:

@@ -19,7 +19,9 @@ from hankweave_server.agents.base import (
     AgentSession,
     AgentSignal,
     AgentTask,
+    PermissionAsked,
     PlainOutput,
+    Verdict,
 )
 from hankweave_server.agents.registry import CommandAgent
 from support.waiting import limited
@@ -68,6 +70,24 @@ def run_agent() -> Callable:
         with limited():
             async with agent.start(task) as session:
                 signals = [signal async for signal in session.signals()]
+                return FinishedRun(signals, await session.wait())
+
+    return run
+
+
+@pytest.fixture
+def converse() -> Callable:
+    """Return a function that runs an agent and gives each of its questions the same answer."""
+
+    async def run(agent: Agent, task: AgentTask, verdict: Verdict) -> FinishedRun:
+        with limited():
+            async with agent.start(task) as session:
+                signals = []
+                async for signal in session.signals():
+                    signals.append(signal)
+                    if isinstance(signal, PermissionAsked):
+                        await session.answer(signal, verdict)
+
                 return FinishedRun(signals, await session.wait())
 
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -53,24 +52,6 @@ def message(task: Any, what: str) -> Any:
     return next(each[what] for each in messages_of(task) if what in each)
 
 
-@pytest.fixture
-def converse() -> Callable:
-    """Return a function that holds a conversation and answers every request in the same way."""
-
-    async def run(agent: AcpAgent, task: Any, verdict: Any) -> list[Any]:
-        with limited():
-            async with agent.start(task) as session:
-                signals = []
-                async for signal in session.signals():
-                    signals.append(signal)
-                    if isinstance(signal, PermissionAsked):
-                        await session.answer(signal, verdict)
-
-                return [*signals, await session.wait()]
-
-    return run
-
-
 @pytest.mark.full
 async def test_a_turn_is_reported_as_any_other_agents(a_task, converse, monkeypatch) -> None:
     """Chunks are joined into messages; a tool call, its question and its result come in order."""
@@ -84,7 +65,8 @@ async def test_a_turn_is_reported_as_any_other_agents(a_task, converse, monkeypa
         mode="bold",
     )
     call = {"file_path": "a.txt", "old_string": "", "new_string": "new words\n"}
-    assert await converse(agent, task, Granted()) == [
+    run = await converse(agent, task, Granted())
+    assert run.signals == [
         SessionStarted("session-1", "maker/large"),
         AgentSaid("I will"),
         Thought("hm"),
@@ -93,8 +75,8 @@ async def test_a_turn_is_reported_as_any_other_agents(a_task, converse, monkeypa
         ToolReturned("call-a.txt", "Edit", "Changed a.txt", False),
         AgentSaid("done"),
         ResultReported(True, "done", 0.5, counts(30, 12), "session-1", {}),
-        Exited(0),
     ]
+    assert run.outcome == Exited(0)
     assert (task.work_tree / "a.txt").read_text() == "new words\n"
     assert message(task, "permission")["optionId"] == "once"
     assert message(task, "option") == {"llm": "maker/large"}
@@ -113,12 +95,12 @@ async def test_a_turn_is_reported_as_any_other_agents(a_task, converse, monkeypa
 async def test_a_refused_call_is_not_made(a_task, converse) -> None:
     """A refusal selects the agent's own `reject_once`; the tool fails and the turn continues."""
     task = a_task()
-    signals = await converse(stand_in("write=a.txt", "say=a pity"), task, Forbidden("No."))
+    run = await converse(stand_in("write=a.txt", "say=a pity"), task, Forbidden("No."))
     assert not (task.work_tree / "a.txt").exists()
     assert message(task, "permission")["optionId"] == "never"
-    (returned,) = [each for each in signals if isinstance(each, ToolReturned)]
+    (returned,) = run.of(ToolReturned)
     assert returned.is_error
-    assert signals[-1] == Exited(0)
+    assert run.outcome == Exited(0)
 
 
 @pytest.mark.full

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +42,17 @@ def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
+@pytest.fixture
+def given(run_agent, claude):
+    """Run a task and return what the stand-in received."""
+
+    async def run(agent: ClaudeAgent, task) -> dict:
+        await run_agent(agent, task)
+        return json.loads((task.work_tree / "given.json").read_text())
+
+    return run
+
+
 async def test_claude_gets_its_arguments_and_prompt(a_task, run_agent, claude) -> None:
     """Print mode, stream-json, model and mode on the command line; the prompt on stdin."""
     task = a_task("the prompt")
@@ -58,18 +68,15 @@ async def test_claude_gets_its_arguments_and_prompt(a_task, run_agent, claude) -
     assert run.outcome == Exited(0)
 
 
-async def test_without_permissions_claude_may_do_everything(a_task, run_agent, claude) -> None:
+async def test_without_permissions_claude_may_do_everything(a_task, given) -> None:
     """Claude starts in bypass mode, in which no tool call waits for approval; a mode in the hank
     takes precedence."""
-    assert await mode_of(ClaudeAgent(), a_task(), run_agent) == "bypassPermissions"
-    agent = ClaudeAgent(permission_mode="acceptEdits")
-    assert await mode_of(agent, a_task(), run_agent) == "acceptEdits"
-
-
-async def mode_of(agent, task, run_agent) -> str:
-    await run_agent(agent, task)
-    arguments = json.loads((task.work_tree / "given.json").read_text())["arguments"]
-    return str(arguments[arguments.index("--permission-mode") + 1])
+    for agent, mode in (
+        (ClaudeAgent(), "bypassPermissions"),
+        (ClaudeAgent(permission_mode="acceptEdits"), "acceptEdits"),
+    ):
+        arguments = (await given(agent, a_task()))["arguments"]
+        assert arguments[arguments.index("--permission-mode") + 1] == mode
 
 
 @pytest.mark.parametrize(
@@ -77,83 +84,70 @@ async def mode_of(agent, task, run_agent) -> str:
     [(0, "bypassPermissions", "1"), (0, "acceptEdits", None), (1000, "bypassPermissions", None)],
 )
 async def test_root_is_declared_a_sandbox_in_bypass_mode_alone(
-    a_task, run_agent, claude, monkeypatch, user, mode, marker
+    a_task, given, monkeypatch, user, mode, marker
 ) -> None:
     """Claude Code refuses bypass mode as root unless IS_SANDBOX is 1; for an unprivileged user the
     variable is not set."""
     monkeypatch.setattr("os.getuid", lambda: user)
-    task = a_task()
-    await run_agent(ClaudeAgent(permission_mode=mode), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    assert given["environment"].get("IS_SANDBOX") == marker
+    found = await given(ClaudeAgent(permission_mode=mode), a_task())
+    assert found["environment"].get("IS_SANDBOX") == marker
 
 
-async def test_the_marker_of_a_sandbox_can_be_taken_away(
-    a_task, run_agent, claude, monkeypatch
-) -> None:
+async def test_the_marker_of_a_sandbox_can_be_taken_away(a_task, given, monkeypatch) -> None:
     """HANKWEAVE_IS_SANDBOX=unset leaves the decision about root to Claude Code."""
     monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setenv("HANKWEAVE_IS_SANDBOX", "unset")
-    task = a_task()
-    await run_agent(ClaudeAgent(), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    assert "IS_SANDBOX" not in given["environment"]
+    assert "IS_SANDBOX" not in (await given(ClaudeAgent(), a_task()))["environment"]
 
 
-async def test_claude_is_given_the_real_directory_of_the_data(
-    a_task, run_agent, claude, tmp_path
-) -> None:
+async def test_claude_is_given_the_real_directory_of_the_data(a_task, given, tmp_path) -> None:
     """A data link is resolved; data that is a single file, or missing, adds no directory."""
     (tmp_path / "real").mkdir()
     link = tmp_path / "read_only_data_source"
     link.symlink_to("real")
-    added = await arguments_of(a_task(data_dir=link), run_agent)
+    added = await arguments_of(a_task(data_dir=link), given)
     assert added[:2] == ["--add-dir", str((tmp_path / "real").resolve())]
     (tmp_path / "rows.json").write_text("[]")
-    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "rows.json"), run_agent)
-    assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / "missing"), run_agent)
+    for name in ("rows.json", "missing"):
+        assert "--add-dir" not in await arguments_of(a_task(data_dir=tmp_path / name), given)
 
 
 async def test_claude_on_bedrock_gets_its_setting_and_the_credentials(
-    a_task, run_agent, claude, monkeypatch
+    a_task, given, monkeypatch
 ) -> None:
     """Amazon's variables of the server's environment reach Claude only for a Bedrock model."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "an-id")
-    task = a_task()
     for on_bedrock, expected in ((True, ("1", "an-id")), (False, (None, None))):
-        await run_agent(ClaudeAgent(on_bedrock=on_bedrock), task)
-        seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
+        seen = (await given(ClaudeAgent(on_bedrock=on_bedrock), a_task()))["environment"]
         assert (seen.get("CLAUDE_CODE_USE_BEDROCK"), seen.get("AWS_ACCESS_KEY_ID")) == expected
 
 
-async def test_claude_resumes_with_a_system_prompt(a_task, run_agent, claude) -> None:
+async def test_claude_resumes_with_a_system_prompt(a_task, given) -> None:
     """Session, system prompt and permission mode are passed on if they are set."""
     task = a_task(resume_session="s1", system_prompt="be brief")
-    await run_agent(ClaudeAgent(permission_mode="bypassPermissions"), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    assert given["arguments"][6:] == [
+    found = await given(ClaudeAgent(permission_mode="bypassPermissions"), task)
+    assert found["arguments"][6:] == [
         *("--permission-mode", "bypassPermissions"),
         *("--resume", "s1", "--append-system-prompt", "be brief"),
     ]
 
 
-async def arguments_of(task, run_agent, **fields) -> list[str]:
-    await run_agent(ClaudeAgent(new_session=lambda: "new", **fields), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    return list(given["arguments"][8:])
+async def arguments_of(task, given, **fields) -> list[str]:
+    found = await given(ClaudeAgent(new_session=lambda: "new", **fields), task)
+    return found["arguments"][8:]
 
 
-async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, run_agent, claude) -> None:
+async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, given) -> None:
     """The forked session stays unchanged, so that it can be forked again."""
     task = a_task(resume_session="s1", forks=True)
-    assert await arguments_of(task, run_agent) == [
+    assert await arguments_of(task, given) == [
         *("--resume", "s1", "--fork-session", "--session-id", "new")
     ]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_claude_forks_at_a_message_that_its_transcript_has(
-    a_task, run_agent, claude, tmp_path, is_known
+    a_task, given, tmp_path, is_known
 ) -> None:
     """Claude refuses to fork at a message its transcript lacks, so it forks at the end instead."""
     home = tmp_path / "home"
@@ -162,32 +156,27 @@ async def test_claude_forks_at_a_message_that_its_transcript_has(
     transcript.parent.mkdir(parents=True)
     transcript.write_text(json.dumps({"uuid": "m7" if is_known else "m8"}) + "\n")
     at = ["--resume-session-at", "m7"] if is_known else []
-    assert await arguments_of(task, run_agent, home=home) == [
+    assert await arguments_of(task, given, home=home) == [
         *("--resume", "s1", *at, "--fork-session", "--session-id", "new")
     ]
 
 
-async def test_claude_goes_on_without_being_prompted_again(a_task, run_agent, claude) -> None:
+async def test_claude_goes_on_without_being_prompted_again(a_task, given) -> None:
     """An interrupted session is told only to continue."""
     task = a_task("the prompt", resume_session="s1", forks=True, goes_on=True)
-    await run_agent(ClaudeAgent(), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    assert given["prompt"] == GO_ON
+    assert (await given(ClaudeAgent(), task))["prompt"] == GO_ON
 
 
-async def test_claude_receives_the_budget_of_its_codon(a_task, run_agent, claude) -> None:
+async def test_claude_receives_the_budget_of_its_codon(a_task, given) -> None:
     """The budget is passed in dollars and never rounded down to zero."""
     task = a_task(budget_usd=0.00125)
-    assert await arguments_of(task, run_agent) == [
-        "--session-id",
-        "new",
-        "--max-budget-usd",
-        "0.001250",
+    assert await arguments_of(task, given) == [
+        *("--session-id", "new", "--max-budget-usd", "0.001250")
     ]
 
 
 async def test_claude_keeps_its_conversations_where_configured_and_logs_in_as_the_person(
-    a_task, run_agent, claude, tmp_path, monkeypatch
+    a_task, given, tmp_path, monkeypatch
 ) -> None:
     """The conversation directory is private; the login stays in the user's own configuration."""
     monkeypatch.setenv("HOME", "/home/me")
@@ -198,8 +187,7 @@ async def test_claude_keeps_its_conversations_where_configured_and_logs_in_as_th
             monkeypatch.setenv("CLAUDE_CONFIG_DIR", configured)
 
         task = a_task()
-        await run_agent(ClaudeAgent(home=home), task)
-        seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
+        seen = (await given(ClaudeAgent(home=home), task))["environment"]
         assert seen["CLAUDE_CONFIG_DIR"] == str(home)
         assert seen["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == login
 
@@ -212,14 +200,12 @@ async def test_claude_keeps_its_conversations_where_configured_and_logs_in_as_th
     assert chosen.is_relative_to("/conf")
 
 
-async def test_claude_is_offered_servers_of_tools(a_task, run_agent, claude) -> None:
+async def test_claude_is_offered_servers_of_tools(a_task, given) -> None:
     """The codon's MCP servers are the only ones, ready from the first turn, and need no
     approval."""
     server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
-    task = a_task(tools=(server,))
-    await run_agent(ClaudeAgent(), task)
-    given = json.loads((task.work_tree / "given.json").read_text())
-    option, config, *others = given["arguments"][-5:]
+    found = await given(ClaudeAgent(), a_task(tools=(server,)))
+    option, config, *others = found["arguments"][-5:]
     assert option == "--mcp-config"
     assert json.loads(config)["mcpServers"]["hankweave"] == {
         "type": "stdio",
@@ -248,22 +234,16 @@ with open("given.json", "w") as file:
 """
 
 
-async def test_claude_waits_for_our_answer_before_a_tool(a_task, claude) -> None:
+async def test_claude_waits_for_our_answer_before_a_tool(a_task, converse, claude) -> None:
     """Claude registers the hook, gets the prompt and the answer, and then stdin closes."""
     claude.write_text(ASKING)
     task = a_task("the prompt")
-    async with ClaudeAgent(asks_first=True, new_session=lambda: "new").start(task) as session:
-        signals = []
-        async for signal in session.signals():
-            signals.append(signal)
-            if isinstance(signal, PermissionAsked):
-                await session.answer(signal, Granted())
-
-        assert await session.wait() == Exited(0)
-
+    agent = ClaudeAgent(asks_first=True, new_session=lambda: "new")
+    run = await converse(agent, task, Granted())
+    assert run.outcome == Exited(0)
     asked = PermissionAsked("r1", "Write", {"file_path": "a"}, by_hook=True)
-    assert signals[:2] == [SessionStarted("s1", "opus"), asked]
-    assert isinstance(signals[2], ResultReported)
+    assert run.signals[:2] == [SessionStarted("s1", "opus"), asked]
+    assert isinstance(run.signals[2], ResultReported)
     arguments, hooks, prompt, answer, rest = json.loads((task.work_tree / "given.json").read_text())
     assert arguments[4:] == [
         *("--model", "test-model", "--permission-mode", "bypassPermissions"),
@@ -275,17 +255,15 @@ async def test_claude_waits_for_our_answer_before_a_tool(a_task, claude) -> None
     assert rest == ""
 
 
-async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_task, claude) -> None:
+async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(
+    a_task, converse, claude
+) -> None:
     """Claude asks over stdin, in its default mode whatever the hank's mode, with a hook for every
     tool; for a tool that changes files the hook demands permission."""
     claude.write_text(ASKING)
-    task = replace(a_task("the prompt"), asks=True)
+    task = a_task("the prompt", asks=True)
     agent = ClaudeAgent(permission_mode="bypassPermissions", new_session=lambda: "new")
-    async with agent.start(task) as session:
-        async for signal in session.signals():
-            if isinstance(signal, PermissionAsked):
-                await session.answer(signal, ToBeAsked())
-
+    await converse(agent, task, ToBeAsked())
     arguments, hooks, _, answer, _ = json.loads((task.work_tree / "given.json").read_text())
     assert arguments[4:] == [
         *("--model", "test-model", "--permission-mode", "default"),
@@ -336,17 +314,13 @@ def test_claudes_transcript_is_found_below_a_folder_with_a_shortened_name(tmp_pa
     assert agent.memory_of("s2", tree, environment) == ()
 
 
-async def test_claude_alone_sees_its_keys_and_is_quiet(
-    a_task, run_agent, claude, monkeypatch
-) -> None:
+async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, given, monkeypatch) -> None:
     """ANTHROPIC_… and CLAUDE_CODE_… are passed on, other secrets are not, and telemetry is off."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     monkeypatch.setenv("OPENAI_API_KEY", "other")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/config")
-    task = a_task()
-    await run_agent(ClaudeAgent(), task)
-    seen = json.loads((task.work_tree / "given.json").read_text())["environment"]
+    seen = (await given(ClaudeAgent(), a_task()))["environment"]
     assert seen["ANTHROPIC_API_KEY"] == "key"
     assert seen["CLAUDE_CODE_USE_BEDROCK"] == seen["DISABLE_TELEMETRY"] == "1"
     assert not {"OPENAI_API_KEY", "CLAUDE_CONFIG_DIR"} & seen.keys()

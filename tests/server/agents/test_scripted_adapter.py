@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import replace
 from datetime import timedelta
 
 import anyio
@@ -225,23 +224,16 @@ async def test_a_session_is_remembered_if_there_is_a_folder_for_it(
 
 
 @pytest.mark.parametrize("gives_up", [False, True])
-async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
+async def test_a_refusal_is_a_result_or_the_end(a_task, converse, gives_up: bool) -> None:
     """A refused step is not done and is a failed result; with `onRefusal` the agent fails."""
     steps = [{"write": {"path": "a.txt", "text": "a"}}, {"say": "on"}]
     script = {"steps": steps, "onRefusal": "fail"} if gives_up else {"steps": steps}
-    task, signals = replace(a_task(json.dumps(script)), asks=True), []
-    with limited():
-        async with ScriptedAgent().start(task) as session:
-            async for each in session.signals():
-                signals.append(each)
-                if isinstance(each, PermissionAsked):
-                    await session.answer(each, Forbidden("Not this one."))
-
-            assert await session.wait() == Exited(1 if gives_up else 0)
-
+    task = a_task(json.dumps(script), asks=True)
+    run = await converse(ScriptedAgent(), task, Forbidden("Not this one."))
+    assert run.outcome == Exited(1 if gives_up else 0)
     assert not (task.work_tree / "a.txt").exists()
-    (result,) = [each for each in signals if isinstance(each, ToolReturned)]
+    (result,) = run.of(ToolReturned)
     assert (result.result, result.is_error) == ("Not this one.", True)
-    assert (AgentSaid("on") in signals) is not gives_up
-    (end,) = [each for each in signals if isinstance(each, ResultReported)]
+    assert (AgentSaid("on") in run.signals) is not gives_up
+    (end,) = run.of(ResultReported)
     assert (end.success, end.text) == (not gives_up, "Not this one." if gives_up else "on")

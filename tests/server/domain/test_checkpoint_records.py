@@ -5,37 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hankweave_protocol import codec
 from hankweave_protocol.events import (
-    AssistantAction,
     CheckpointPruned,
-    Event,
-    EventData,
-    ResultingState,
-    StateTransition,
-    TransitionBody,
 )
-from hankweave_protocol.ids import CodonId, EventSeq, RunId
+from hankweave_protocol.ids import RunId
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.checkpoints.records import OnRecord, on_record
-from support.histories import MOMENT, a_checkpoint, sha
-
-
-def line(data: EventData) -> bytes:
-    return codec.encode(Event(id="e", seq=EventSeq(1), timestamp=MOMENT, type=data.TYPE, data=data))
+from support.events import a_line, a_tool_call, recorded
+from support.histories import a_checkpoint, sha
 
 
 def made(number: int) -> bytes:
     created = CheckpointCreated(checkpoint=a_checkpoint("manual", RunId("run"), None, number))
-    body = TransitionBody(type=created.TYPE, data=msgspec.Raw(codec.encode(created)))
-    nothing = ResultingState(current_run_id=None, run_count=0, total_cost=0, current_run_cost=0)
-    return line(
-        StateTransition(transition_type=created.TYPE, transition=body, resulting_state=nothing)
-    )
+    return a_line(recorded(created))
 
 
 def pruned(*numbers: int) -> bytes:
-    return line(CheckpointPruned(checkpoints=tuple(sha(number) for number in numbers)))
+    return a_line(CheckpointPruned(checkpoints=tuple(sha(number) for number in numbers)))
 
 
 def test_what_was_made_stands_until_it_is_pruned() -> None:
@@ -52,19 +38,10 @@ def test_the_last_record_counts() -> None:
 
 def test_what_an_agent_prints_is_no_record() -> None:
     """Event names in a tool's input, quoted or as keys, neither add nor remove a checkpoint."""
-    action = AssistantAction(
-        codon_id=CodonId("one"),
-        action="tool_use",
-        content='{"type":"checkpoint.pruned"}',
-        tool_input={"type": "checkpoint.pruned", "data": {"checkpoints": [sha(1)]}},
-    )
-    fake = AssistantAction(
-        codon_id=CodonId("one"),
-        action="tool_use",
-        content="",
-        tool_input={"type": "CheckpointCreated", "data": {"checkpoint": {"sha": sha(2)}}},
-    )
-    assert on_record([made(1), line(action), line(fake)]).standing == {sha(1)}
+    action = a_tool_call("T", "1", type="checkpoint.pruned", data={"checkpoints": [sha(1)]})
+    action = msgspec.structs.replace(action, content='{"type":"checkpoint.pruned"}')
+    fake = a_tool_call("T", "2", type="CheckpointCreated", data={"checkpoint": {"sha": sha(2)}})
+    assert on_record([made(1), a_line(action), a_line(fake)]).standing == {sha(1)}
 
 
 def test_a_line_that_is_no_event_is_reported() -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
-from hankweave_protocol import codec
 from hankweave_protocol.events import (
     AgentOutput,
-    AssistantAction,
     CheckCompleted,
-    Event,
     EventData,
     PermissionResolved,
     RigSetupCompleted,
-    ToolResult,
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.effects.calls import of_call
 from hankweave_server.domain.effects.commands import of_command
 from hankweave_server.domain.effects.recorded import RecordedEffects, deeds_in
+from support.events import a_line, a_tool_call, a_tool_result, an_event
 
 INSIDE = ("/work/agentRoot", "/real/agentRoot", "/work/.hankweave")
 ONE = CodonId("one")
@@ -133,41 +129,13 @@ def test_a_command_that_stays_inside_is_not_listed(command: str) -> None:
 # --- The journal ----------------------------------------------------------------------------------
 
 
-def recorded(*entries: EventData) -> RecordedEffects:
+def effects_of(*entries: EventData) -> RecordedEffects:
     """Return what a journal of these events tells."""
     found = RecordedEffects()
     for seq, data in enumerate(entries, 1):
-        found.add(seq, codec.encode(an_event(seq, data)), INSIDE)
+        found.add(seq, a_line(data, seq), INSIDE)
 
     return found
-
-
-def an_event(seq: int, data: EventData) -> Event:
-    return Event(id=f"e{seq}", seq=seq, timestamp="t", type=type(data).TYPE, data=data)  # type: ignore[arg-type]
-
-
-def a_call(tool: str, call: str, **given: Any) -> AssistantAction:
-    return AssistantAction(
-        codon_id=ONE,
-        action="tool_use",
-        content="",
-        tool_name=tool,
-        tool_input=given,
-        tool_use_id=call,
-    )
-
-
-def a_result(call: str, *, is_error: bool) -> ToolResult:
-    return ToolResult(
-        codon_id=ONE,
-        tool_use_id=call,
-        tool_name="",
-        result="",
-        truncated=False,
-        original_length=0,
-        execution_time_ms=0,
-        is_error=is_error,
-    )
 
 
 def a_denial(tool: str) -> PermissionResolved:
@@ -178,11 +146,11 @@ def a_denial(tool: str) -> PermissionResolved:
 
 def test_a_failed_write_has_no_effect_and_a_failed_command_may_have_one() -> None:
     """A tool that only writes did nothing if it failed; a command may have failed late."""
-    found = recorded(
-        a_call("Write", "t1", file_path="/etc/x"),
-        a_call("Bash", "t2", command="curl x.example && false"),
-        a_result("t1", is_error=True),
-        a_result("t2", is_error=True),
+    found = effects_of(
+        a_tool_call("Write", "t1", file_path="/etc/x"),
+        a_tool_call("Bash", "t2", command="curl x.example && false"),
+        a_tool_result("t1", is_error=True),
+        a_tool_result("t2", is_error=True),
     )
     assert found.after(0) == [2]
 
@@ -190,11 +158,11 @@ def test_a_failed_write_has_no_effect_and_a_failed_command_may_have_one() -> Non
 @pytest.mark.parametrize("denied_first", [True, False])
 def test_a_denied_call_has_no_effect(denied_first: bool) -> None:
     """Whether the agent announces the call before or after the decision makes no difference."""
-    call, denial = a_call("WebFetch", "t1", url="https://x.example"), a_denial("WebFetch")
+    call, denial = a_tool_call("WebFetch", "t1", url="https://x.example"), a_denial("WebFetch")
     first = (denial, call) if denied_first else (call, denial)
-    found = recorded(*first, a_result("t1", is_error=True))
+    found = effects_of(*first, a_tool_result("t1", is_error=True))
     assert found.after(0) == []
-    allowed = recorded(call, a_result("t1", is_error=True))
+    allowed = effects_of(call, a_tool_result("t1", is_error=True))
     assert allowed.after(0) == [1]
 
 
@@ -207,26 +175,20 @@ def test_what_ran_unseen_is_remembered() -> None:
         codon_id=ONE, check_index=0, command="make", passed=True, duration_ms=0, output=""
     )
     line = AgentOutput(codon_id=ONE, stream="stdout", line="x")
-    for each in (a_call("Bash", "t", command="ls"), rig, check, line):
-        assert recorded(a_call("Write", "w", file_path="a"), each).last_command == 2
+    for each in (a_tool_call("Bash", "t", command="ls"), rig, check, line):
+        assert effects_of(a_tool_call("Write", "w", file_path="a"), each).last_command == 2
 
-    assert recorded(a_call("Write", "t", file_path="/x")).last_command == 0
+    assert effects_of(a_tool_call("Write", "t", file_path="/x")).last_command == 0
 
 
 def test_a_call_that_an_older_server_marked_wrongly_is_not_listed() -> None:
     """The tool and its input decide where they are known; the mark only where they are not."""
-    ours = AssistantAction(
-        codon_id=ONE,
-        action="tool_use",
-        content="",
-        tool_name="mcp__hankweave__checkpoint_list",
-        external=True,
+    ours, theirs = (
+        replace(a_tool_call(tool, "t"), external=True, tool_input=None, tool_use_id=None)
+        for tool in ("mcp__hankweave__checkpoint_list", "Deploy")
     )
-    theirs = AssistantAction(
-        codon_id=ONE, action="tool_use", content="", tool_name="Deploy", external=True
-    )
-    assert recorded(ours, theirs).after(0) == [2]
-    assert deeds_in(an_event(2, theirs), (), INSIDE) == ("Deploy of codon one (event 2)",)
+    assert effects_of(ours, theirs).after(0) == [2]
+    assert deeds_in(an_event(theirs, 2), (), INSIDE) == ("Deploy of codon one (event 2)",)
 
 
 def test_damaged_lines_have_no_effects() -> None:

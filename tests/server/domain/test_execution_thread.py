@@ -12,7 +12,6 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import (
     Continuation,
     FreshStart,
-    PlanEntry,
     State,
     TerminalCodon,
 )
@@ -36,7 +35,16 @@ from support.histories import (
     sha,
     skipped,
 )
-from support.timelines import INITIAL, a_state, continued, ended, going_on, in_session, rigged
+from support.timelines import (
+    INITIAL,
+    a_state,
+    continued,
+    ended,
+    going_on,
+    ignoring,
+    in_session,
+    rigged,
+)
 
 ONE, TWO, THREE = completed("one", 11), completed("two", 12), completed("three", 13)
 FIRST = ended("first", ONE, TWO, THREE)
@@ -44,18 +52,6 @@ FIRST = ended("first", ONE, TWO, THREE)
 
 def names(state: State) -> list[str]:
     return [f"{entry.run_id}/{entry.codon.codon_id}" for entry in thread(state)]
-
-
-def ignoring(plan: tuple[PlanEntry, ...], name: str) -> tuple[PlanEntry, ...]:
-    """Return the plan with one codon whose failure is ignored."""
-    return tuple(
-        msgspec.structs.replace(
-            entry, codon=msgspec.structs.replace(entry.codon, on_failure="ignore")
-        )
-        if entry.codon_id == name
-        else entry
-        for entry in plan
-    )
 
 
 # --- The thread -----------------------------------------------------------------------------------

@@ -19,11 +19,10 @@ from hankweave_server.domain.inheritance import (
     inherited,
     inherited_coordinates,
 )
-from hankweave_server.domain.reducer import apply
 from hankweave_server.domain.targets import RollbackTarget, target_of
 from hankweave_server.domain.validation import errors_in, validate
 from support.histories import a_plan, a_run, completed, failed, running, sha, skipped
-from support.timelines import INITIAL, ended, record, rigged
+from support.timelines import INITIAL, after, ended, record, rigged
 
 PLAN = a_plan("one", "two", "three")
 NAMES = ("one", "two", "three")
@@ -137,11 +136,8 @@ def _is_active(codon: CodonExecution) -> bool:
 
 def folded(inheritance: Inheritance, after_seq: int) -> State:
     """Fold the transitions, one event each, into a state."""
-    state = msgspec.structs.replace(EMPTY_STATE, last_event_seq=after_seq)
-    for transition in inheritance.transitions(after_seq):
-        state = apply(state, transition, state.last_event_seq + 1)
-
-    return state
+    start = msgspec.structs.replace(EMPTY_STATE, last_event_seq=after_seq)
+    return after(*inheritance.transitions(after_seq), start=start)
 
 
 STEPS = st.lists(

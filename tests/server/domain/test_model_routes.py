@@ -37,21 +37,16 @@ def test_anthropics_models_are_claude_codes(model: str, called: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "called"),
+    "model",
     [
-        (
-            "amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-        ),
-        ("anthropic.claude-3-haiku-20240307-v1:0", "anthropic.claude-3-haiku-20240307-v1:0"),
-        (
-            "arn:aws:bedrock:us-east-1:1:inference-profile/x",
-            "arn:aws:bedrock:us-east-1:1:inference-profile/x",
-        ),
+        "amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "anthropic.claude-3-haiku-20240307-v1:0",
+        "arn:aws:bedrock:us-east-1:1:inference-profile/x",
     ],
 )
-def test_claude_on_bedrock_is_claude_codes_too(model: str, called: str) -> None:
+def test_claude_on_bedrock_is_claude_codes_too(model: str) -> None:
     """Claude Code is told to use Bedrock; the id is passed unchanged."""
+    called = model.removeprefix("amazon-bedrock/")
     assert routes_of(model) == (Route("claude", called, on_bedrock=True),)
 
 

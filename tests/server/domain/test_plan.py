@@ -12,28 +12,23 @@ from hypothesis import strategies as st
 from hankweave_protocol import codec
 from hankweave_protocol.hank import (
     Codon,
-    ContextExceededEnd,
     Hank,
-    IterationLimit,
     Loop,
 )
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import (
     EMPTY_STATE,
-    NO_TOKENS,
     BudgetExceeded,
     CodonExecution,
     CompletedCodon,
-    ExecutedSentinels,
-    FreshStart,
     PlanEntry,
-    Run,
     State,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import plan_entry
-from support.histories import a_plan, completed, failed, running, skipped
+from support.budgets import a_loop
+from support.histories import a_plan, a_run, completed, failed, running, skipped
 from support.showing import state_of
 
 
@@ -41,11 +36,6 @@ def a_codon(name: str, *patterns: str) -> Codon:
     return Codon(
         id=name, name=name, model="m", continuation_mode="fresh", tracked_files=tuple(patterns)
     )
-
-
-def a_loop(name: str, *codons: Codon, limit: int | None = 3) -> Loop:
-    end = ContextExceededEnd() if limit is None else IterationLimit(limit=limit)
-    return Loop(id=name, name=name, terminate_on=end, codons=codons)
 
 
 REVIEW = a_loop("review-loop", a_codon("review", "r/**"), a_codon("mend", "m/**", "!m/x"))
@@ -64,18 +54,10 @@ def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
 
 def ended(name: str, minute: int = 0, **facts: Any) -> CompletedCodon:
     """Return a completed execution that started at that minute and took half a minute."""
-    return CompletedCodon(
-        codon_id=CodonId(name),
+    return msgspec.structs.replace(
+        completed(name),
         start_time=f"2025-01-04T12:{minute:02}:00.000Z",
         end_time=f"2025-01-04T12:{minute:02}:30.000Z",
-        claude_session_id="s",
-        claude_log_path="l",
-        exit_code=0,
-        final_cost=0,
-        final_tokens=NO_TOKENS,
-        result_message_received=True,
-        completion_checkpoint=Sha("0" * 40),
-        sentinels=ExecutedSentinels(executed=(), total_cost=0),
         **facts,
     )
 
@@ -388,14 +370,5 @@ def _state_after(plan: plans.Plan, done: list[str]) -> State:
         ended(name, minute, loop_context=entry_of(plan, name).loop_context)
         for minute, name in enumerate(done)
     )
-    run = Run(
-        run_id=RunId("r"),
-        run_folder="/r",
-        git_branch="run-r",
-        starting_conditions=FreshStart(),
-        codons=codons,
-        status="running",
-        start_time="2025-01-04T12:00:00.000Z",
-        server_pid=1,
-    )
+    run = a_run(codons=codons)
     return State(runs=(run,), current_run_id=run.run_id, execution_plan=plan)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hankweave_protocol import codec
-from hankweave_protocol.events import AgentOutput, Event, EventData, StateTransition, TransitionBody
-from hankweave_protocol.ids import CodonId, EventSeq
-from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.events import AgentOutput
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import EMPTY_STATE
 from hankweave_protocol.transitions import (
     CodonStarted,
     CodonTransitioned,
@@ -22,10 +20,10 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.lifecycle import Impossible
-from hankweave_server.domain.reducer import apply, resulting_state
+from hankweave_server.domain.reducer import apply
 from hankweave_server.domain.validation import CodonKey, costs_of, validate
+from support.events import a_line, recorded
 from support.histories import (
-    MOMENT,
     a_run,
     initializing,
     legal_moves,
@@ -36,24 +34,14 @@ from support.histories import (
     starting,
     successors,
 )
+from support.timelines import after
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
 
 
-def line(data: EventData) -> bytes:
-    return codec.encode(Event(id="e", seq=EventSeq(1), timestamp=MOMENT, type=data.TYPE, data=data))
-
-
 def line_of(transition: Transition) -> bytes:
-    body = TransitionBody(type=transition.TYPE, data=msgspec.Raw(codec.encode(transition)))
-    return line(
-        StateTransition(
-            transition_type=transition.TYPE,
-            transition=body,
-            resulting_state=resulting_state(EMPTY_STATE),
-        )
-    )
+    return a_line(recorded(transition))
 
 
 def moved(codon, to) -> CodonTransitioned:
@@ -73,14 +61,6 @@ BEGUN: tuple[Transition, ...] = (
 )
 
 
-def folded(transitions: tuple[Transition, ...]) -> State:
-    state = EMPTY_STATE
-    for seq, transition in enumerate(transitions, 1):
-        state = apply(state, transition, seq)
-
-    return state
-
-
 def test_what_was_reported_is_added_up() -> None:
     """Increments are added; an agent's own total at its end replaces them."""
     ticks = (*BEGUN, ticked(0.25), ticked(0.5))
@@ -93,7 +73,7 @@ def test_what_was_reported_is_added_up() -> None:
 def test_a_wrong_cost_in_the_state_is_a_mismatch() -> None:
     """Seed 002: cached costs that differ from recomputed ones are reported, even below a cent."""
     history = (*BEGUN, ticked(0.25))
-    state, recounted = folded(history), recounted_costs(map(line_of, history))
+    state, recounted = after(*history), recounted_costs(map(line_of, history))
     assert recounted == costs_of(state)
     facts = {"run_folders": frozenset({RUN}), "checkpoint_exists": lambda _: True}
     assert validate(state, recomputed_costs=recounted, **facts).warnings == ()
@@ -121,7 +101,7 @@ def test_an_attempt_counts_for_itself() -> None:
     )
     counted = recounted_costs(map(line_of, history))
     assert counted == {CodonKey(RUN, OBSERVE, 0): 1.0, CodonKey(RUN, OBSERVE, 1): 0.25}
-    assert counted == costs_of(folded(history))
+    assert counted == costs_of(after(*history))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -147,7 +127,9 @@ def test_the_recount_is_the_fold(seed: int) -> None:
 def test_text_of_an_agent_is_no_cost() -> None:
     """Names of transitions in an agent's output change no costs."""
     output = AgentOutput(codon_id=OBSERVE, stream="stdout", line=str(line_of(ticked(9.0))))
-    assert recounted_costs([*map(line_of, BEGUN), line(output)]) == {CodonKey(RUN, OBSERVE, 0): 0.0}
+    assert recounted_costs([*map(line_of, BEGUN), a_line(output)]) == {
+        CodonKey(RUN, OBSERVE, 0): 0.0
+    }
 
 
 def test_costs_of_nothing_that_runs_are_nobodys() -> None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
-from hankweave_protocol.events import Event, Info, StateTransition, TransitionBody
-from hankweave_protocol.ids import CodonId, EventSeq, RunId
+from hankweave_protocol.events import Info
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
     EMPTY_STATE,
     CodonExecution,
@@ -49,6 +49,7 @@ from hankweave_server.domain.reducer import (
     resulting_state,
 )
 from hankweave_server.domain.validation import errors_in
+from support.events import a_line, an_event, recorded
 from support.histories import (
     LATER,
     a_checkpoint,
@@ -210,13 +211,17 @@ def test_one_codon_cannot_be_active_twice():
 
 
 def test_costs_add_up():
-    """Every increment is counted once: dollars, tokens and messages."""
-    tick = CostsIncremented(
-        run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(10), messages=1
-    )
+    """Every increment is counted once: dollars, messages, and each kind of token separately."""
+    tokens = Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4)
+    tick = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=tokens, messages=1)
     state = after(tick, tick, tick, start=state_with(running()))
     assert newest(state) == replace(
-        running(), current_cost=0.75, current_tokens=some_tokens(30), assistant_message_count=3
+        running(),
+        current_cost=0.75,
+        current_tokens=Tokens(
+            input_tokens=3, output_tokens=6, cache_creation_tokens=9, cache_read_tokens=12
+        ),
+        assistant_message_count=3,
     )
 
 
@@ -352,38 +357,19 @@ def test_the_total_is_what_was_spent_by_agents_and_sentinels():
 # --- Folding --------------------------------------------------------------------------------------
 
 
-def event(seq: int, data) -> Event:
-    return Event(id=str(seq), seq=EventSeq(seq), timestamp=LATER, type=data.TYPE, data=data)
-
-
-def as_event(seq: int, transition: Transition, state: State) -> Event:
-    return event(
-        seq,
-        StateTransition(
-            transition_type=transition.TYPE,
-            transition=codec.transition_body(transition),
-            resulting_state=resulting_state(state),
-        ),
-    )
-
-
 def test_the_seq_follows_every_event():
     """An event that changes nothing else still advances `lastEventSeq`."""
-    assert fold([event(1, Info(message="a")), event(2, Info(message="b"))]).last_event_seq == 2
+    assert (
+        fold([an_event(Info(message="a"), 1), an_event(Info(message="b"), 2)]).last_event_seq == 2
+    )
 
 
 def test_a_transition_of_a_newer_version_is_refused():
     """An unknown transition cannot be skipped, because the fold would give another state."""
-    body = TransitionBody(
-        type="TimeReversed", data=codec.transition_body(PlanSet(execution_plan=())).data
-    )
-    data = StateTransition(
-        transition_type="TimeReversed",
-        transition=body,
-        resulting_state=resulting_state(EMPTY_STATE),
-    )
+    known = recorded(PlanSet(execution_plan=()))
+    body = replace(known.transition, type="TimeReversed")
     with pytest.raises(Refused):
-        fold([event(1, data)])
+        fold([an_event(replace(known, transition_type="TimeReversed", transition=body))])
 
 
 walks = st.lists(st.integers(min_value=0, max_value=10_000), max_size=40)
@@ -419,7 +405,7 @@ def test_the_fold_of_the_encoded_history_is_the_state_at_every_prefix(choices: l
     steps = walk(choices)
     state = EMPTY_STATE
     for seq, (transition, expected) in enumerate(steps, start=1):
-        line = codec.encode(as_event(seq, transition, expected))
+        line = a_line(recorded(transition, expected), seq)
         state = fold([codec.decode_event(line)], state)
         assert state == expected
 
@@ -451,11 +437,3 @@ def test_applying_never_changes_the_state_it_is_given(choices: list[int]):
     encoded = [codec.encode(state) for _, state in steps]
     walk(choices)
     assert [codec.encode(state) for _, state in steps] == encoded
-
-
-def test_tokens_of_all_kinds_add_up():
-    """Each kind of token is counted separately."""
-    one = Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4)
-    tick = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0, tokens=one)
-    codon = newest(after(tick, tick, start=state_with(running())))
-    assert codon == replace(running(), current_tokens=one + one)

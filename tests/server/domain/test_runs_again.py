@@ -14,7 +14,6 @@ from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
     FailedCodon,
-    PlanEntry,
     RunningCodon,
     SkippedCodon,
     State,
@@ -22,7 +21,7 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.targets import of_travel, target_of
 from support.histories import MOMENT, a_plan, completed, failed, running, sha, skipped
-from support.timelines import a_state, checkpoints_of, continued, ended, rigged
+from support.timelines import a_state, checkpoints_of, continued, ended, ignoring, rigged
 
 replace = msgspec.structs.replace
 NOW = from_text(MOMENT) + timedelta(seconds=60)
@@ -60,13 +59,6 @@ def again(
     return list(found.codon_ids), cost, seconds
 
 
-def ignoring(*names: str) -> tuple[PlanEntry, ...]:
-    """Return a plan that continues after failures."""
-    return tuple(
-        replace(entry, codon=replace(entry.codon, on_failure="ignore")) for entry in a_plan(*names)
-    )
-
-
 LINEAR = a_state(
     ended("first", done("one", 1, 0.1), done("two", 2, 0.2), done("three", 3, 0.4)),
     plan=a_plan("one", "two", "three", "four"),
@@ -82,7 +74,8 @@ RETRIED = a_state(
     plan=a_plan("one", "two", "three"),
 )
 IGNORED = a_state(
-    ended("first", broken("one", 1, 0.1), done("two", 2, 0.2)), plan=ignoring("one", "two")
+    ended("first", broken("one", 1, 0.1), done("two", 2, 0.2)),
+    plan=ignoring(a_plan("one", "two"), "one", "two"),
 )
 LOOP = a_state(
     ended(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.state import (
     EMPTY_STATE,
@@ -17,11 +17,11 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.checkpoints.records import salvage
 from hankweave_server.domain.execution_thread import next_codon, thread
-from hankweave_server.domain.reducer import apply, founding
+from hankweave_server.domain.reducer import founding
 from hankweave_server.domain.targets import target_of
 from hankweave_server.domain.validation import errors_in
 from support.histories import a_plan, sha
-from support.timelines import record
+from support.timelines import after, record
 
 Commit = tuple[CheckpointKind, str, str | None, int]
 
@@ -98,11 +98,7 @@ def test_what_was_salvaged_is_a_legal_past() -> None:
     """The recovered state can be written as a journal's first transitions, and folds to itself."""
     state = salvaged(*COMMITS)
     assert errors_in(state) == ()
-    folded = EMPTY_STATE
-    for seq, transition in enumerate(founding(state), start=1):
-        folded = apply(folded, transition, seq)
-
-    assert msgspec.structs.replace(folded, last_event_seq=0) == state
+    assert msgspec.structs.replace(after(*founding(state)), last_event_seq=0) == state
 
 
 def test_every_salvaged_checkpoint_can_be_gone_back_to() -> None:
@@ -111,8 +107,7 @@ def test_every_salvaged_checkpoint_can_be_gone_back_to() -> None:
     state = msgspec.structs.replace(
         salvaged(*COMMITS), execution_plan=a_plan("one", "two", "three")
     )
-    after: dict[Sha, str | None] = {at: target_of(state, known, at).after_codon for at in known}
-    assert after == {
+    assert {at: target_of(state, known, at).after_codon for at in known} == {
         sha(0xA0): None,
         sha(0x21): None,
         sha(0x11): "one",

@@ -16,7 +16,6 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.validation import (
     CodonKey,
     checkpoints_in,
-    costs_of,
     validate,
     with_summed_sentinels,
 )
@@ -142,15 +141,6 @@ def test_a_run_that_began_from_a_lost_checkpoint_is_pointed_out():
     """The checkpoint that a continuation restored must still exist."""
     state = replace(state_with(), runs=(a_run(after=RunId("before")),))
     assert found(state, shas=set()) == ["missing_checkpoint"]
-
-
-def test_a_cost_that_the_journal_does_not_fold_to_is_a_mismatch():
-    """A cached cost is compared with the recomputed one."""
-    state = state_with(replace(completed(), final_cost=0.5))
-    right = costs_of(state)
-    assert found(state, recomputed_costs=right) == []
-    wrong = right | {CodonKey(RUN, completed().codon_id, 0): 0.4}
-    assert found(state, recomputed_costs=wrong) == ["cost_mismatch"]
 
 
 def test_rounding_is_no_mismatch():

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hankweave_server.domain.failures import classify
 from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending, judge
 
 
@@ -81,32 +80,3 @@ def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() ->
     assert judge(compacted, awaits_full_context=True) == ContextFull()
     broken = an_ending(compacted=True, result_success=False, text="Overloaded")
     assert isinstance(judge(broken), CodonFailure)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "retriable"),
-    [
-        ("429 Too Many Requests", "rate-limit", True),
-        ("Rate limit reached for your credit tier", "rate-limit", True),
-        ("insufficient_quota", "api-error", False),
-        ("Authentication failed: 401", "api-error", False),
-        ("Invalid API key", "api-error", False),
-        ("HTTP 400 bad request", "api-error", False),
-        ("Request timed out.", "timeout", True),
-        ("connection timeout", "timeout", True),
-        ("503 Service Unavailable", "api-error", True),
-        ("Overloaded", "api-error", True),
-        ("ECONNRESET: connection reset by peer", "api-error", True),
-        ("port 14010 is fine, the tests are not", "unknown", True),
-        ("", "unknown", True),
-    ],
-)
-def test_a_text_determines_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
-    """Rate limit and network failures are retriable; credit and key failures are not."""
-    reason = classify(text, 1, had_session=True)
-    assert (reason.type, reason.retriable) == (kind, retriable)
-
-
-def test_a_failure_without_words_says_its_exit_code() -> None:
-    """A failure without a message gets one that names its exit code."""
-    assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."

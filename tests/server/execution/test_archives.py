@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from support.running_server import (
     state,
     tree,
 )
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, loop, shell, write_hank, writes
 from support.struck import process_of, session
 from support.watching import after_plan, events_of, idle
 
@@ -52,10 +54,6 @@ def manifest(execution: Path) -> ArchiveManifest:
     """Return the manifest as Hankweave parses it."""
     path = execution / ".hankweave" / "archive-manifest.json"
     return msgspec.json.decode(path.read_bytes(), type=ArchiveManifest)
-
-
-async def run_whole(hank: Path, execution: Path) -> None:
-    assert await run_headless(hank, execution) == 0
 
 
 def three_codons(folder: Path, **fields: Any) -> Path:
@@ -72,6 +70,17 @@ def three_codons(folder: Path, **fields: Any) -> Path:
 
 def end_of(name: str) -> RollbackToCodon:
     return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="completed")
+
+
+@asynccontextmanager
+async def archived(tmp_path: Path) -> AsyncIterator[tuple[Client, Path]]:
+    """Serve a plan that has archived, and check its execution after the server's end."""
+    hank, execution = three_codons(tmp_path / "hank"), tmp_path / "execution"
+    async with after_plan(hank, execution, since_seq=0) as (server, client):
+        yield client, execution
+        await server.stop()
+
+    assert violations(execution, Acknowledged()) == []
 
 
 DONE = {"one.txt": b"1", "three.txt": b"3"}
@@ -91,7 +100,7 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
         codon("next", writes("more.txt", "more")),
     )
     execution = tmp_path / "execution"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert tree(execution / "agentRoot") == {"out.txt": b"out", "more.txt": b"more"}
     archived = {"build/src/main.py": b"print()", "build/src/made.txt": b"made"}
     assert tree(execution / "rigArchive") == archived
@@ -116,7 +125,7 @@ async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Pat
         tmp_path / "hank", codon("one", *LEAVES, archiveOnSuccess=["notes"]), codon("two")
     )
     execution = tmp_path / "execution"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     deleted = [each for each in events_of(execution, FileUpdated) if each.action == "deleted"]
     assert [(each.path, each.source.kind) for each in deleted] == [
         ("notes/a.md", "archive"),
@@ -128,19 +137,12 @@ async def test_archived_files_are_not_taken_for_a_persons_deletion(tmp_path: Pat
 async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Path) -> None:
     """A codon of a loop archives to {loop}-{iteration}/{codon}; the loop itself archives once,
     after its last iteration, to {loop}-loop."""
-    body = codon(
+    step = codon(
         "step", writes("round.txt", "r"), writes("kept.log", "k"), archiveOnSuccess=["round.txt"]
     )
-    loop = {
-        "type": "loop",
-        "id": "refine",
-        "name": "Refine",
-        "terminateOn": {"type": "iterationLimit", "limit": 2},
-        "codons": [body],
-        "archiveOnSuccess": ["*.log"],
-    }
+    refine = loop("refine", step, limit=2, archiveOnSuccess=["*.log"])
     execution = tmp_path / "execution"
-    await run_whole(write_hank(tmp_path / "hank", loop), execution)
+    assert await run_headless(write_hank(tmp_path / "hank", refine), execution) == 0
     assert tree(execution / "rigArchive") == {
         "refine-0/step-0/round.txt": b"r",
         "refine-1/step-1/round.txt": b"r",
@@ -163,8 +165,8 @@ async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Pat
 
 async def test_only_success_archives(tmp_path: Path, execution: Path) -> None:
     """A failed codon leaves its files in place for inspection."""
-    fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
-    hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
+    fails = codon("one", archiveOnSuccess=["notes"]) | shell("mkdir notes; exit 3")
+    hank = write_hank(tmp_path / "hank", fails)
     assert await run_headless(hank, execution) == 1
 
     assert (execution / "agentRoot" / "notes").is_dir()
@@ -183,17 +185,14 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
 
 
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
-    tmp_path: Path, execution: Path
+    tmp_path: Path,
 ) -> None:
     """A rollback to a codon's end restores its files: tracked ones from the checkpoint, others from
     the archive.
 
     A later target moves nothing (Hankweave 0.10 restored everything).
     """
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         assert tree(execution / "rigArchive") == ARCHIVED
         assert await restored(client, execution, end_of("three")) == []
         assert tree(execution / "agentRoot") == DONE
@@ -206,9 +205,6 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
         }
         (left,) = manifest(execution).entries
         assert left.source_path == "scratch/seen.txt"
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
@@ -216,11 +212,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
 
     Untracked files are restored, and an undo archives them again.
     """
-    execution = tmp_path / "execution"
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         await client.send(end_of("one"))
         went_back = {"one.txt": b"1", "scratch/log.bin": b"log"}
         assert tree(execution / "agentRoot") == went_back
@@ -236,9 +228,6 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
         (event,) = await restored(client, execution, RollbackRedo())
         assert event.restored_paths == ("scratch/log.bin",)
         assert tree(execution / "agentRoot") == went_back
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
@@ -259,11 +248,7 @@ async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) ->
 async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: Path) -> None:
     """After a rollback to a codon's end the next codon starts with the same tree as the first time;
     the archive gets the new files and keeps older ones under a suffix."""
-    execution = tmp_path / "execution"
-    async with after_plan(three_codons(tmp_path / "hank"), execution, since_seq=0) as (
-        server,
-        client,
-    ):
+    async with archived(tmp_path) as (client, execution):
         await client.send(end_of("two"))
         (execution / "agentRoot" / "scratch" / "log.bin").write_text("longer log")
         await client.send(CodonNext())
@@ -276,9 +261,6 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
         }
         paths = {each.archive_path for each in manifest(execution).entries}
         assert paths == {f"rigArchive/{name}" for name in tree(execution / "rigArchive")}
-        await server.stop()
-
-    assert violations(execution, Acknowledged()) == []
 
 
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
@@ -316,7 +298,7 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
     done = await anyio.run_process(argv, env=environment(), check=False)
     assert strike.was_met, done
     assert (execution / ".hankweave" / "archive.intent").exists() or group == "unlink"
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert tree(execution / "agentRoot") == DONE
     assert tree(execution / "rigArchive") == ARCHIVED
     assert len(manifest(execution).entries) == 2
@@ -346,7 +328,7 @@ async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path,
     and reports them as the whole rollback would have."""
     execution = tmp_path / "execution"
     hank = three_codons(tmp_path / "hank")
-    await run_whole(hank, execution)
+    assert await run_headless(hank, execution) == 0
     strike = Strike(
         group="rename",
         below=str(execution),

@@ -21,7 +21,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.invariants import Acknowledged, violations
 from support.running_server import run_headless, served, state
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, rig_command, shell, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import events_of, idle
 
@@ -29,14 +29,9 @@ FAST = {"maxAttempts": 3, "delayMs": 1}
 AGES = {"maxAttempts": 3, "delayMs": 60_000, "maxDelayMs": 60_000}
 
 
-def sh(line: str) -> dict[str, Any]:
-    """Return an agent that is a plain program."""
-    return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
-
-
 def fails_until(count: int, counter: Path, line: str = "") -> dict[str, Any]:
     """Return an agent that succeeds at that attempt, whose number is `$n` in its line."""
-    return sh(
+    return shell(
         f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; {line}; "
         f"[ $n -ge {count} ] || {{ echo 'overloaded' >&2; exit 7; }}"
     )
@@ -76,7 +71,7 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
 
 async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path, execution: Path) -> None:
     """The next attempt starts with the files that the rig left, and the rig runs once."""
-    rig = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
+    rig = [rig_command("date +%N > rig.txt")]
     hank = write_hank(
         tmp_path / "hank",
         codon("one", rigSetup=rig)

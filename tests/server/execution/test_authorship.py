@@ -10,7 +10,6 @@ import pytest
 
 from hankweave_protocol.events import (
     AgentOutput,
-    AssistantAction,
     ChangedFolder,
     ChangedPath,
     CodonCompletedEvent,
@@ -18,13 +17,10 @@ from hankweave_protocol.events import (
     ExitStatus,
     FilesChanged,
     FileSource,
-    FileUpdated,
     PermissionRequested,
     PermissionResolved,
     TokenUsage,
-    ToolResult,
 )
-from hankweave_protocol.ids import CodonId
 from hankweave_server.execution.codon.authorship import (
     ANYTHING,
     NOTHING,
@@ -35,9 +31,9 @@ from hankweave_server.execution.codon.authorship import (
     reach_of,
 )
 from hankweave_server.execution.rollback.user_edits import reach_in
+from support.events import ONE, a_file_change, a_tool_call, a_tool_result
 
 A, B = Reach(paths=frozenset({b"a.txt"})), Reach(paths=frozenset({b"b.txt"}))
-ONE = CodonId("one")
 AGENT, PERSON = FileSource(kind="tool_use"), FileSource(kind="person")
 
 
@@ -230,30 +226,6 @@ def test_a_call_that_may_change_anything_takes_only_what_changed_since_the_call_
 # --- after a crash --------------------------------------------------------------------------------
 
 
-def call(number: int, tool: str, **given: object) -> EventData:
-    return AssistantAction(
-        codon_id=ONE,
-        action="tool_use",
-        content="",
-        tool_name=tool,
-        tool_input=given,
-        tool_use_id=str(number),
-    )
-
-
-def result(number: int) -> EventData:
-    return ToolResult(
-        codon_id=ONE,
-        tool_use_id=str(number),
-        tool_name="",
-        result="",
-        truncated=False,
-        original_length=0,
-        execution_time_ms=0,
-        is_error=False,
-    )
-
-
 def asked(tool: str) -> EventData:
     return PermissionRequested(
         codon_id=ONE, request_id="r", tool_name=tool, tool_input={}, expires_at="", reason=""
@@ -286,19 +258,20 @@ def left(*events: EventData, **fields: Any) -> Reach:
     return left_running(events, phase, reach, **known)
 
 
-WRITE = call(2, "Write", file_path="a.txt")
+LS = a_tool_call("Bash", "1", command="ls")
+WRITE = a_tool_call("Write", "2", file_path="a.txt")
 
 
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
         ((), NOTHING),
-        ((call(1, "Bash", command="ls"),), ANYTHING),
-        ((call(1, "Bash", command="ls"), result(1)), NOTHING),
-        ((call(1, "Bash", command="ls"), result(1), WRITE), A),
+        ((LS,), ANYTHING),
+        ((LS, a_tool_result("1")), NOTHING),
+        ((LS, a_tool_result("1"), WRITE), A),
         ((WRITE, asked("Write")), NOTHING),
         ((WRITE, asked("Write"), allowed("Write")), A),
-        ((call(1, "Bash", command="ls"), ENDED), NOTHING),
+        ((LS, ENDED), NOTHING),
     ],
 )
 def test_after_a_crash_the_calls_without_a_result_may_have_changed_files(
@@ -335,12 +308,6 @@ def test_lines_of_an_agent_that_reports_its_calls_change_nothing() -> None:
 # --- files that both changed ----------------------------------------------------------------------
 
 
-def changed(path: str, source: FileSource) -> EventData:
-    return FileUpdated(
-        path=path, filename=path, action="modified", sha256="", bytes=0, source=source
-    )
-
-
 def burst(total: int, listed: str, *folders: str) -> EventData:
     return FilesChanged(
         total=total,
@@ -358,8 +325,8 @@ def burst(total: int, listed: str, *folders: str) -> EventData:
 @pytest.mark.parametrize(
     ("events", "both"),
     [
-        ((changed("a", AGENT), changed("b", AGENT)), {"a"}),
-        ((changed("b", AGENT), changed("a", PERSON)), set()),
+        ((a_file_change("a", AGENT), a_file_change("b", AGENT)), {"a"}),
+        ((a_file_change("b", AGENT), a_file_change("a", PERSON)), set()),
         ((burst(1, "a"),), {"a"}),
         ((burst(1, "b", ""),), set()),
         ((burst(9, "b", ""),), {"a"}),

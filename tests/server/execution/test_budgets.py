@@ -15,17 +15,16 @@ from hankweave_protocol.events import (
 from hankweave_protocol.state import BudgetExceeded, CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import run_headless, state
-from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.scripted_hank import codon, loop, rig_command, shell, waits_for, write_hank, writes
 from support.watching import events_of
 
 
 def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
     """Return an agent that prints these messages of its protocol and then runs the line."""
     echoes = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
-    return {"agent": {"type": "command", "command": ["sh", "-c", f"{echoes}; {then}"]}}
+    return shell(f"{echoes}; {then}")
 
 
-RIG = {"type": "command", "command": {"run": "touch rigged.txt"}}
 BEGINS = {"type": "system", "subtype": "init", "session_id": "s", "model": "m"}
 
 
@@ -98,7 +97,12 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 2.0}),
-        codon("two", writes("b.txt", "b"), rigSetup=[RIG], checks=[{"run": "false"}]),
+        codon(
+            "two",
+            writes("b.txt", "b"),
+            rigSetup=[rig_command("touch rigged.txt")],
+            checks=[{"run": "false"}],
+        ),
         codon("three", writes("c.txt", "c"), continuationMode="continue-previous"),
         overrides={"budget": {"maxDollars": 1.5}},
     )
@@ -144,18 +148,13 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
 
 async def test_a_spent_loop_ends_at_once(tmp_path: Path, execution: Path) -> None:
     """A `contextExceeded` loop ends with its budget; the codon after it runs."""
-    loop = {
-        "type": "loop",
-        "id": "search",
-        "name": "Search",
-        "terminateOn": {"type": "contextExceeded"},
-        "budget": {"maxDollars": 1.0},
-        "codons": [
-            codon("look", {"cost": 0.4}, continuationMode="continue-previous"),
-            codon("note", continuationMode="continue-previous"),
-        ],
-    }
-    hank = write_hank(tmp_path / "hank", codon("begin"), loop, codon("report"))
+    search = loop(
+        "search",
+        codon("look", {"cost": 0.4}, continuationMode="continue-previous"),
+        codon("note", continuationMode="continue-previous"),
+        budget={"maxDollars": 1.0},
+    )
+    hank = write_hank(tmp_path / "hank", codon("begin"), search, codon("report"))
     assert await run_headless(hank, execution) == 0
 
     codons = state(execution).runs[0].codons

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hankweave_protocol import codec
-from hankweave_protocol.events import Event, FileSource
-from hankweave_protocol.ids import CodonId, EventSeq, RunId, Sha
+from hankweave_protocol.events import FileSource
+from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import Coordinate, KeptFile, RollbackReport, TouchedFile
 from hankweave_server.checkpoints.model import WorkTreeChange
 from hankweave_server.cli.live.model import NOTHING, observe
@@ -20,6 +20,7 @@ from hankweave_server.execution.event_log import log_line
 from hankweave_server.execution.rollback.events import shortened
 from hankweave_server.execution.rollback.user_edits import PART_BYTES, by_agents, by_people
 from hankweave_server.listing import MOST_BYTES, first_of
+from support.events import an_event
 
 LARGEST = 32 * 1024
 
@@ -74,7 +75,7 @@ def test_a_burst_is_one_line_of_the_log_and_of_terminals() -> None:
     )
     data = burst_of(changes, FileSource(kind="tool_use"), CodonId("one"))
     text = "300 files changed at once: 1 modified, 299 deleted"
-    event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
+    event = an_event(data)
     assert log_line(event, "agentRoot/") == (logging.DEBUG, text)
     assert event_line(data) == EventLine(text, "one")
     assert observe(NOTHING, event).files == {"one": "300 files"}

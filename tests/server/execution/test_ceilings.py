@@ -16,15 +16,11 @@ from support.watching import events_of
 DEAR = ({"say": "One."}, {"cost": 0.4})
 
 
-async def run_to_its_end(hank: Path, execution: Path, *options: str) -> int:
-    return await run_headless(hank, execution, *options)
-
-
 async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path, execution: Path) -> None:
     """A spent ceiling stays spent for the following codons, and the summary says so."""
     names = ("one", "two", "three")
     hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
-    await run_to_its_end(hank, execution, "--max-cost", "0.5")
+    await run_headless(hank, execution, "--max-cost", "0.5")
     (summary,) = events_of(execution, BudgetSummary)
     assert summary.ceiling.max_dollars == 0.5
     assert summary.totals.budget_dollars == 0.5
@@ -40,13 +36,13 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
     and in state.json, and one event reports it."""
     hank = write_hank(tmp_path / "hank", codon("one", *DEAR), codon("two", writes("b", "2")))
     execution = tmp_path / "execution"
-    assert await run_to_its_end(hank, execution) == 0
+    assert await run_headless(hank, execution) == 0
     file = execution / ".hankweave" / "state.json"
     state = json.loads(file.read_bytes())
     assert state["runs"][0]["codons"][0]["finalCost"] == 0.4
     state["runs"][0]["codons"][0]["finalCost"] = 4.0
     file.write_text(json.dumps(state))
-    assert await run_to_its_end(hank, execution) == 0
+    assert await run_headless(hank, execution) == 0
     (event,) = events_of(execution, StateRecovered)
     assert [warning.type for warning in event.warnings] == ["cost_mismatch"]
     assert "$4.000000, but recomputed it is $0.400000" in event.warnings[0].message
@@ -54,7 +50,7 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
     assert event.source == "journal"
     mended = json.loads(file.read_bytes())
     assert mended["runs"][-1]["codons"][0]["finalCost"] == 0.4
-    assert await run_to_its_end(hank, execution) == 0
+    assert await run_headless(hank, execution) == 0
     assert len(events_of(execution, StateRecovered)) == 1
 
 

@@ -6,15 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
-
 from hankweave_protocol.events import Info
-from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
-from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.components import by_hand, components
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
 
@@ -24,21 +21,9 @@ RUN = a_run()
 @asynccontextmanager
 async def a_checkpointer(layout: Layout) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
     """Return a checkpointer of an execution with a started run and one event."""
-    layout.work_tree.mkdir(parents=True)
-    ledger, engine = await Ledger.open(layout, SteppingClock()), CheckpointEngine.open(layout)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        await ledger.record(RunStarted(run=RUN))
-        yield ledger, Checkpointer(engine, ledger, SteppingClock())
-        await ledger.aclose()
-
-    engine.close()
-
-
-async def take(checkpointer: Checkpointer) -> CheckpointRecord:
-    return await checkpointer.take(
-        "manual", run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
-    )
+    async with components(layout, SteppingClock()) as found:
+        await found.ledger.record(RunStarted(run=RUN))
+        yield found.ledger, found.checkpointer
 
 
 async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path: Path) -> None:
@@ -52,8 +37,8 @@ async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path:
             ledger.leave(Info(message=str(number)))
 
         assert ledger.last_seq == 1, "nothing of it is durable yet"
-        record = await take(checkpointer)
-        again = await take(checkpointer)
+        record = await by_hand(checkpointer, RUN.run_id)
+        again = await by_hand(checkpointer, RUN.run_id)
 
     assert record.coordinate.event_seq == 4
     assert again.coordinate.event_seq == 5, "the first checkpoint is an event, too"
@@ -67,5 +52,5 @@ async def test_a_checkpoint_is_announced_once_it_is_recorded(tmp_path: Path) -> 
     async with a_checkpointer(Layout.of_execution(tmp_path)) as (ledger, checkpointer):
         checkpointer.when_taken(lambda _taken: calls.append(f"first {ledger.last_seq}"))
         checkpointer.when_taken(lambda taken: calls.append(f"second {taken.kind}"))
-        await take(checkpointer)
+        await by_hand(checkpointer, RUN.run_id)
         assert calls == ["first 2", "second manual"]

@@ -28,26 +28,20 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
 from support.running_server import appears, run_headless, served, state
-from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.scripted_hank import codon, rig_command, shell, waits_for, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import after_plan, events_of, idle, refused, started
-
-
-def runs(line: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "command", "command": {"run": line}, **fields}
-
-
-def sh(line: str) -> dict[str, Any]:
-    """Return an agent that is a plain program."""
-    return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
-
 
 # --- Rigs -----------------------------------------------------------------------------------------
 
 
 async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Path) -> None:
     """The codon fails in `preparing`, retriably, with the rig's output; no agent ran."""
-    rig = [runs("echo first >> rig.txt"), runs("echo broken >&2; exit 3"), runs("echo never")]
+    rig = [
+        rig_command("echo first >> rig.txt"),
+        rig_command("echo broken >&2; exit 3"),
+        rig_command("echo never"),
+    ]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 1
@@ -67,7 +61,7 @@ async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Pat
 
 async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> None:
     """allowFailure: the failure is reported as ignored; the rest of the rig and the agent run."""
-    rig = [runs("exit 3", allowFailure=True), runs("echo second > rig.txt")]
+    rig = [rig_command("exit 3", allowFailure=True), rig_command("echo second > rig.txt")]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
     assert await run_headless(hank, execution) == 0
@@ -84,7 +78,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
     """skip and forceStop end the rig's processes; the codon ends in `preparing`."""
     hank = write_hank(
         tmp_path / "hank",
-        codon("one", rigSetup=[runs("echo $$ > new; mv new pid.txt; sleep 600 & wait")]),
+        codon("one", rigSetup=[rig_command("echo $$ > new; mv new pid.txt; sleep 600 & wait")]),
         codon("two"),
     )
     execution = tmp_path / "execution"
@@ -111,7 +105,8 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
 async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) -> None:
     """codon.start with skipPreCommands starts the agent on the current files."""
     hank = write_hank(
-        tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=[runs("touch rig.txt")])
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), rigSetup=[rig_command("touch rig.txt")]),
     )
     execution = tmp_path / "execution"
     async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
@@ -184,7 +179,9 @@ async def test_an_ignored_failure_is_published_and_the_plan_continues(
 async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Path) -> None:
     """The failed run ends as failed; codon.next tries again and continues to the end."""
     hank = write_hank(
-        tmp_path / "hank", codon("one") | sh("test -e ok && exit 0; touch ok; exit 7"), codon("two")
+        tmp_path / "hank",
+        codon("one") | shell("test -e ok && exit 0; touch ok; exit 7"),
+        codon("two"),
     )
     execution = tmp_path / "execution"
     async with served(hank, execution, since_seq=0) as (_, client):

@@ -13,7 +13,7 @@ from hankweave_protocol.events import ServerIdle
 from hankweave_protocol.state import CompletedCodon
 from support.command_line import Done, hankweave
 from support.running_server import journal, running_server, state
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, rig_command, write_hank, writes
 from support.waiting import LIMIT
 from support.watching import events_of
 
@@ -102,10 +102,7 @@ def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
 
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path, execution: Path) -> None:
     """Every folder below .hankweave is 0700 and every file 0600, while serving and afterwards."""
-    hank = write_hank(
-        tmp_path / "hank",
-        codon("one", rigSetup=[{"type": "command", "command": {"run": "touch r"}}]),
-    )
+    hank = write_hank(tmp_path / "hank", codon("one", rigSetup=[rig_command("touch r")]))
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
             await client.until(ServerIdle, timeout=LIMIT)

@@ -15,9 +15,8 @@ import structlog.testing
 from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.commands import Command, ExplorationAdopt
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import ClientId, CodonId, CommandId
+from hankweave_protocol.ids import CodonId, CommandId
 from hankweave_protocol.transitions import ExplorationSet
-from hankweave_server.api.caller import Caller
 from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.errors import ExitCode
@@ -26,6 +25,8 @@ from hankweave_server.features.exploration.server_part import Explorer
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.takeover import disk_stop
 from hankweave_server.paths import Layout
+from support.callers import CONTROLLER
+from support.components import by_hand
 from support.refusing_system import ERRNOS, OPERATIONS, Refusals
 from support.rollback_room import Room, a_room, served
 from support.running_server import tree
@@ -35,8 +36,6 @@ pytestmark = pytest.mark.feature("exploration")
 RESULT = {"a.txt": b"first", "b.txt": b"attempted", "c.txt": b"new"}
 PRESENT = {"a.txt": b"second", "b.txt": b"first"}
 MERGED = {"a.txt": b"second", "b.txt": b"attempted", "c.txt": b"new"}
-
-CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 
 
 def lay_out(top: Path, files: dict[str, bytes]) -> None:
@@ -54,13 +53,7 @@ async def an_attempt(tmp_path: Path) -> AsyncIterator[Room]:
         ctx, top = room.ctx, room.ctx.layout.work_tree
         origin = next(iter(ctx.checkpointer.known))
         lay_out(top, RESULT)
-        made = await ctx.checkpointer.take(
-            "manual",
-            run_id=ctx.state.runs[0].run_id,
-            codon=None,
-            codon_name="Attempt",
-            patterns=("**",),
-        )
+        made = await by_hand(ctx.checkpointer, ctx.state.runs[0].run_id)
         lay_out(top, PRESENT)
         attempt = AttemptRecord(attempt_id="e-1", status="completed", checkpoint_sha=made.sha)
         exploration = Exploration(
@@ -79,7 +72,7 @@ async def adopt(room: Room, *, merge: bool) -> None:
     explorer = Explorer(room.ctx, room.runner, unused, Rollbacks(room.ctx, room.rollback), unused)
     dispatch = Dispatch(room.ctx, [explorer], space=room.ctx.ledger.space, quiet=Quiet())
     data = ExplorationAdopt(attempt_id="e-1", merge=merge)
-    await dispatch.handle(Command(id=CommandId("command-1"), type=data.TYPE, data=data), CALLER)
+    await dispatch.handle(Command(id=CommandId("command-1"), type=data.TYPE, data=data), CONTROLLER)
 
 
 async def met(

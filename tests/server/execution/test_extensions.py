@@ -15,7 +15,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.git_facts import GitWitness
 from support.running_server import run_headless, state
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, loop, shell, write_hank, writes
 from support.watching import events_of
 
 FULL = {"fail": {"message": "Prompt is too long"}}
@@ -109,19 +109,9 @@ async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: 
         f"echo '{begin}'; [ $n -ge 3 ] && {{ echo '{full}'; exit 1; }}; echo '{good}'"
     )
     goes_on = {"continuationMode": "continue-previous"}
-
-    def prints(text: str) -> dict[str, object]:
-        return {"agent": {"type": "command", "command": ["sh", "-c", text]}}
-
-    talks = prints(f"echo '{begin}'; echo '{good}'")
-    loop = {
-        "type": "loop",
-        "id": "search",
-        "name": "Search",
-        "terminateOn": {"type": "contextExceeded"},
-        "codons": [codon("look") | goes_on | prints(line), codon("note") | goes_on | talks],
-    }
-    hank = write_hank(tmp_path / "hank", codon("begin") | talks, loop, codon("report"))
+    talks = shell(f"echo '{begin}'; echo '{good}'")
+    search = loop("search", codon("look") | goes_on | shell(line), codon("note") | goes_on | talks)
+    hank = write_hank(tmp_path / "hank", codon("begin") | talks, search, codon("report"))
     execution = tmp_path / "execution"
     for _ in range(2):
         assert await run_headless(hank, execution) == 0

@@ -30,7 +30,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CodonRetrying
-from hankweave_protocol.ids import ClientId, CodonId, CommandId
+from hankweave_protocol.ids import CodonId, CommandId
 from hankweave_protocol.state import (
     CodonExecution,
     CompletedCodon,
@@ -56,25 +56,21 @@ from hankweave_server.agents.base import (
     ResultReported,
     SessionStarted,
 )
-from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Control
 from hankweave_server.api.dispatch import Dispatch
-from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import newest_run
 from hankweave_server.domain.reducer import fold
-from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import ExecutionContext, HankRecord
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.hank.load import load
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.callers import CONTROLLER
+from support.components import components
 from support.running_server import journal
-from support.scripted_hank import codon, write_hank
+from support.scripted_hank import codon, rig_command, write_hank
 from support.sentinels import Actor, Cast, a_sentinel
 from support.waiting import eventually, limited
 from support.watching import events_of
@@ -89,7 +85,6 @@ ORDERS: dict[str, CommandData] = {
 }
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
-CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 QUIET = 0.05
 """Seconds without a new event after which the execution counts as idle."""
 
@@ -192,7 +187,7 @@ class Scene:
     async def order(self, command: CommandData) -> str:
         try:
             await self.dispatch.handle(
-                Command(id=CommandId("order"), type=command.TYPE, data=command), CALLER
+                Command(id=CommandId("order"), type=command.TYPE, data=command), CONTROLLER
             )
         except Refused as refused:
             return refused.code.value
@@ -433,44 +428,27 @@ async def journaled(scene: Scene) -> int:
 @asynccontextmanager
 async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
     """Create an execution with all components except sockets."""
-    layout, clock = Layout.of_execution(folder / "execution"), SystemClock()
-    layout.work_tree.mkdir(parents=True)
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, clock)
     agent, model = HeldAgent(), Actor()
     agent.may_die.set()
-    hank = load(_hank(folder, has_rig=has_rig))
-    ctx = ExecutionContext(
-        layout=layout,
-        clock=clock,
-        ledger=ledger,
-        checkpointer=Checkpointer(engine, ledger, clock),
-        hank=hank,
-        recorded=HankRecord(hank.hank, ledger.redactor),
-        agent_for=lambda codon: agent,
-        started_monotonic=clock.monotonic(),
-        models=Cast({"play/actor": model}),
-    )
-    runner = Runner(ctx, autostart=False)
-    rollback = Rollback(ctx, runner)
-    recovery = Recovery(ctx, runner, rollback, frozenset())
-    try:
-        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
-            tasks.start_soon(ledger.run)
-            tasks.start_soon(runner.run)
-            await recovery.begin_if_new()
-            dispatch = _dispatch(ctx, runner)
-            yield Scene(folder, ctx, runner, dispatch, agent, model, tasks, stack)
-            await ledger.aclose()
-            tasks.cancel_scope.cancel()
-    finally:
-        engine.close()
+    async with components(Layout.of_execution(folder / "execution")) as found:
+        ctx = found.context(
+            _hank(folder, has_rig=has_rig),
+            agent_for=lambda codon: agent,
+            models=Cast({"play/actor": model}),
+        )
+        runner = Runner(ctx, autostart=False)
+        recovery = Recovery(ctx, runner, Rollback(ctx, runner), frozenset())
+        found.tasks.start_soon(runner.run)
+        await recovery.begin_if_new()
+        dispatch = _dispatch(ctx, runner)
+        async with AsyncExitStack() as stack:
+            yield Scene(folder, ctx, runner, dispatch, agent, model, found.tasks, stack)
 
 
 def _hank(folder: Path, *, has_rig: bool) -> Path:
     """Write a hank whose codon one has a sentinel and, on request, a rig that waits for a file."""
     waits = f"touch {folder}/rig-runs; until [ -e {folder}/go ]; do sleep 0.01; done"
-    rig = [{"type": "command", "command": {"run": waits}}] if has_rig else []
+    rig = [rig_command(waits)] if has_rig else []
     sentinel = a_sentinel(
         trigger={"type": "event", "on": ["assistant.action"]}, userPromptText="Look."
     )

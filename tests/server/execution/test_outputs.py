@@ -11,7 +11,7 @@ from hankweave_protocol.events import CodonCompletedEvent, ErrorEvent, RigOutput
 from hankweave_protocol.transitions import CheckpointCreated
 from support.invariants import Acknowledged, violations
 from support.running_server import run_headless, state, tree
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, rig_command, write_hank, writes
 from support.watching import events_of, transitions
 
 KILL = (
@@ -23,12 +23,8 @@ KILL = (
 
 
 def hands_out(*patterns: str, before: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-    commands = [{"type": "command", "command": {"run": line}, **fields} for line in before]
+    commands = [rig_command(line, **fields) for line in before]
     return {"outputFiles": [{"copy": list(patterns), "beforeCopy": commands}]}
-
-
-async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int:
-    return await run_headless(hank, execution, *options, env=env)
 
 
 @pytest.mark.story("`--output` gets the files that a hank names as its results.")
@@ -47,7 +43,7 @@ async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path
         ),
     )
     execution, results = tmp_path / "execution", tmp_path / "deep" / "results"
-    assert await outcome(hank, execution, "--output", str(results)) == 0
+    assert await run_headless(hank, execution, "--output", str(results)) == 0
     assert tree(results) == {"out/deep/report.md": b"report", "seal.txt": b"sealed\n"}
     assert [each.line for each in events_of(execution, RigOutput)] == ["said"]
     assert (execution / "rigArchive" / "one" / "out" / "deep" / "report.md").exists()
@@ -61,10 +57,10 @@ async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -
         tmp_path / "hank",
         codon("one", writes("a", "a"), **hands_out("a", before=("touch ran",))),
     )
-    assert await outcome(hank, tmp_path / "without") == 0
+    assert await run_headless(hank, tmp_path / "without") == 0
     assert not (tmp_path / "without" / "agentRoot" / "ran").exists()
     named = {"HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY": str(tmp_path / "named")}
-    assert await outcome(hank, tmp_path / "with", **named) == 0
+    assert await run_headless(hank, tmp_path / "with", env=named) == 0
     assert tree(tmp_path / "named") == {"a": b"a"}
 
 
@@ -77,7 +73,7 @@ async def test_a_checkpoint_is_taken_of_what_the_commands_changed(
         tmp_path / "hank",
         codon("one", writes("a", "a"), **hands_out("a", before=(command,))),
     )
-    assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
+    assert await run_headless(hank, execution, "--output", str(tmp_path / "results")) == 0
     made = transitions(execution, CheckpointCreated)
     assert [each.checkpoint.kind for each in made].count("safety") == taken
 
@@ -94,15 +90,15 @@ async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
         codon("two", writes("b", "b")),
     )
     execution, options = tmp_path / "execution", ("--output", str(tmp_path / "results"))
-    assert await outcome(hank, execution, *options) == 1
+    assert await run_headless(hank, execution, *options) == 1
     (error,) = events_of(execution, ErrorEvent)
     assert error.fatal
     assert "exited with code 1: test -e ../may" in error.message
     assert [each.codon_id for each in events_of(execution, CodonCompletedEvent)] == ["one"]
     assert state(execution).runs[0].status == "failed"
-    assert await outcome(hank, execution, *options) == 1, "it is still not handed out"
+    assert await run_headless(hank, execution, *options) == 1, "it is still not handed out"
     (execution / "may").touch()
-    assert await outcome(hank, execution, *options) == 0
+    assert await run_headless(hank, execution, *options) == 0
     assert tree(tmp_path / "results") == {"a": b"a"}
     assert [each.codon_id for each in events_of(execution, CodonCompletedEvent)] == ["one", "two"]
     assert violations(execution, Acknowledged()) == []
@@ -115,13 +111,13 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
     results.mkdir()
     (results / "a").write_text("in the way")
     options = ("--output", str(results))
-    assert await outcome(hank, execution, *options) == 1
-    assert await outcome(hank, execution, *options) == 1
+    assert await run_headless(hank, execution, *options) == 1
+    assert await run_headless(hank, execution, *options) == 1
     assert state(execution).runs[0].status == "failed"
     (results / "a").unlink()
-    assert await outcome(hank, execution, *options) == 0
+    assert await run_headless(hank, execution, *options) == 0
     assert tree(results) == {"a/b": b"b"}
-    assert await outcome(hank, execution, *options) == 0
+    assert await run_headless(hank, execution, *options) == 0
 
 
 async def test_an_optional_failed_command_and_an_empty_glob_are_reported(
@@ -132,7 +128,7 @@ async def test_an_optional_failed_command_and_an_empty_glob_are_reported(
         tmp_path / "hank",
         codon("one", **hands_out("*.md", before=("exit 7",), allowFailure=True)),
     )
-    assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
+    assert await run_headless(hank, execution, "--output", str(tmp_path / "results")) == 0
     failed, nothing = events_of(execution, ErrorEvent)
     assert "code 7" in failed.message
     assert nothing.message == "one produced no output files: *.md."
@@ -149,9 +145,9 @@ async def test_a_crash_after_success_loses_neither_copies_nor_archives(tmp_path:
     )
     execution, results = tmp_path / "execution", tmp_path / "results"
     options = ("--output", str(results))
-    assert await outcome(hank, execution, *options) == -9
+    assert await run_headless(hank, execution, *options) == -9
     assert not results.exists()
-    assert await outcome(hank, execution, *options) == 0
+    assert await run_headless(hank, execution, *options) == 0
     assert tree(results) == {"a/b": b"b"}
     assert tree(execution / "rigArchive") == {"one/a/b": b"b"}
     assert len(events_of(execution, CodonCompletedEvent)) == 1

@@ -90,9 +90,12 @@ def test_a_command_interrupts_work_within_a_slice(clock: Virtual, quiet: Quiet) 
             assert work.delay() > 0
 
 
-def test_work_in_quiet_times_takes_half_of_a_processor(clock: Virtual, quiet: Quiet) -> None:
-    """It rests as long as it worked, after each slice."""
-    with quiet.work("packing", within=DEADLINE) as work:
+@pytest.mark.parametrize("within", [DEADLINE, 0.0], ids=["in time", "late"])
+def test_work_in_quiet_times_takes_half_of_a_processor(
+    clock: Virtual, quiet: Quiet, within: float
+) -> None:
+    """It rests as long as it worked, after each slice, whether it is late or not."""
+    with quiet.work("packing", within=within) as work:
         worked, waited = spent(clock, work, 1.0)
 
     assert worked == pytest.approx(waited, rel=0.1)
@@ -110,14 +113,6 @@ def test_work_that_waited_until_its_deadline_is_done_beside_commands(
         assert not work.is_unwelcome
 
     assert waited / worked == pytest.approx(LATE_RESTS, rel=0.1)
-
-
-def test_late_work_takes_half_of_a_processor_in_quiet_times(clock: Virtual, quiet: Quiet) -> None:
-    """As work that is not late does."""
-    with quiet.work("verification", within=0.0) as work:
-        worked, waited = spent(clock, work, 1.0)
-
-    assert worked == pytest.approx(waited, rel=0.1)
 
 
 def test_a_long_step_is_followed_by_a_bounded_rest(clock: Virtual, quiet: Quiet) -> None:

@@ -21,7 +21,6 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
@@ -34,18 +33,10 @@ from support.running_server import (
     state,
     tree,
 )
-from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, events_of, idle, refused, started
+from support.scripted_hank import codon, loop, waits_for, write_hank, writes
+from support.watching import after_plan, events_of, idle, on_thread, refused, started
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
-
-
-async def run_to_its_end(hank: Path, execution: Path, *options: str, code: int = 0) -> None:
-    assert await run_headless(hank, execution, *options) == code
-
-
-def on_thread(execution: Path) -> list[str]:
-    return [entry.codon.codon_id for entry in thread(state(execution))]
 
 
 def forget_state(execution: Path) -> None:
@@ -87,12 +78,12 @@ def adopted(execution: Path) -> list[str]:
 async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path: Path) -> None:
     """The rebuilt state equals the old one, the bad files are kept, and the source is reported."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     layout = Layout.of_execution(execution)
     before = state(execution)
     layout.state.write_bytes(b'{"runs": [')
     layout.state_backup.write_bytes(b"\0" * 100)
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert state(execution).runs == before.runs
     assert state(execution).execution_plan == before.execution_plan
     (event,) = events_of(execution, StateRecovered)
@@ -138,7 +129,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
 async def test_state_that_folders_and_repository_do_not_confirm_is_reported(tmp_path: Path) -> None:
     """Orphaned folders and checkpoints missing in git are warnings; rollbacks are refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     layout = Layout.of_execution(execution)
     (layout.runs / "stranger").mkdir()
     shutil.rmtree(layout.shadow_repository)
@@ -159,14 +150,14 @@ async def test_state_that_folders_and_repository_do_not_confirm_is_reported(tmp_
 async def test_an_unrecorded_commit_is_adopted_once(tmp_path: Path) -> None:
     """If killed between commit and journal line, the next start records the commit, once."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     cut_journal(
         execution,
         lambda event: is_transition(event, "CheckpointCreated", '"kind":"completed"', '"two"'),
         keep_it=False,
     )
     for _ in range(2):
-        await run_to_its_end(hank, execution)
+        assert await run_headless(hank, execution) == 0
         assert adopted(execution) == ["completed:two"]
 
     assert on_thread(execution) == ["one", "two"]
@@ -204,7 +195,7 @@ async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_sta
         assert await server.stop() == 0
 
     gate.touch()
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
     assert on_thread(execution) == ["one", "two"]
     stopped = state(execution).runs[1].codons[-1]
@@ -233,23 +224,16 @@ async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path, executio
     cut_journal(execution, lambda event: is_transition(event, "RunCrashed"), keep_it=True)
     (execution / "agentRoot" / "half.txt").write_text("half")
     gate.touch()
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert (execution / "agentRoot" / "seen.txt").read_text() == "clean\n"
     assert len(events_of(execution, RollbackCompleted)) == 1
 
 
 async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_path: Path) -> None:
     """Killed between an iteration's end and the plan's growth: the loop still continues."""
-    loop = {
-        "type": "loop",
-        "id": "review",
-        "name": "Review",
-        "terminateOn": {"type": "iterationLimit", "limit": 2},
-        "codons": [codon("check")],
-    }
-    hank = write_hank(tmp_path / "hank", loop, codon("last"))
+    hank = write_hank(tmp_path / "hank", loop("review", codon("check"), limit=2), codon("last"))
     execution = tmp_path / "execution"
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     cut_journal(
         execution,
         lambda event: is_transition(
@@ -257,7 +241,7 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
         ),
         keep_it=True,
     )
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     assert on_thread(execution) == ["check#0", "check#1", "last"]
     assert [entry.codon_id for entry in state(execution).execution_plan] == on_thread(execution)
 
@@ -268,10 +252,10 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
 async def test_a_changed_hank_is_reported(tmp_path: Path) -> None:
     """hank.changed has both hashes, once per change."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
-    await run_to_its_end(hank, execution)
+    assert await run_headless(hank, execution) == 0
     write_hank(tmp_path / "hank", *TWO, meta={"name": "other", "version": "2.0.0"})
     for _ in range(2):
-        await run_to_its_end(hank, execution)
+        assert await run_headless(hank, execution) == 0
 
     (changed,) = events_of(execution, HankChanged)
     assert changed.previous_hash != changed.current_hash
@@ -286,7 +270,7 @@ async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path:
         assert await server.stop() == 0
 
     write_hank(tmp_path / "hank", codon("another"))
-    await run_to_its_end(hank, execution, "--force", code=1)
+    assert await run_headless(hank, execution, "--force") == 1
     failed = state(execution).runs[0].codons[-1]
     assert isinstance(failed, FailedCodon)
     assert "not in hank.json" in (failed.failure_reason.message or "")

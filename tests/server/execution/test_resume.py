@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import State
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.execution.resume import Plan, grown, reentered_by
+from support.budgets import a_codon, a_hank, a_loop
 from support.histories import completed, failed, skipped
 from support.timelines import a_state, continued, ended
 
-
-def a_codon(name: str) -> Codon:
-    return Codon(id=name, name=name, model="m", continuation_mode="fresh", prompt_text="x")
-
-
-HANK = Hank(
-    hank=(
-        a_codon("one"),
-        Loop(
-            id="loop",
-            name="loop",
-            terminate_on=IterationLimit(limit=3),
-            codons=(a_codon("check"), a_codon("mend")),
-        ),
-        a_codon("last"),
-    )
+HANK = a_hank(
+    a_codon("one"), a_loop("loop", a_codon("check"), a_codon("mend"), limit=3), a_codon("last")
 )
 PLAN = initial_plan(HANK)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hankweave_client.client import Client
 from hankweave_protocol.commands import RollbackPreview, RollbackRedo, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import RollbackRigCleanup
 from hankweave_protocol.hank import CopySpec, RigCopy
@@ -35,13 +32,6 @@ def a_hank(folder: Path, *codons: dict[str, Any]) -> Path:
     return write_hank(folder, *codons)
 
 
-@asynccontextmanager
-async def served(hank: Path, execution: Path) -> AsyncIterator[Client]:
-    """Run a server whose plan has ended."""
-    async with after_plan(hank, execution, since_seq=0) as (_, client):
-        yield client
-
-
 def back_to_one(**options: Any) -> RollbackToCodon:
     return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", **options)
 
@@ -57,7 +47,7 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
     has it, so an undo restores it and a redo removes it again."""
     execution = tmp_path / "execution"
     work_tree = execution / "agentRoot"
-    async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
+    async with after_plan(a_hank(tmp_path / "hank", *TWO), execution, since_seq=0) as (_, client):
         before = tree(work_tree)
         assert "kit/inner/data.txt" in before
         await client.send(back_to_one())
@@ -75,7 +65,7 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
 
 async def test_a_preview_names_what_rigs_have_left(tmp_path: Path, execution: Path) -> None:
     """A preview lists them as removed files and not as user edits."""
-    async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
+    async with after_plan(a_hank(tmp_path / "hank", *TWO), execution, since_seq=0) as (_, client):
         seen = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         report = await client.send(back_to_one(keep_edits=True))
 
@@ -101,7 +91,8 @@ async def test_what_is_not_the_rigs_stays(tmp_path: Path, execution: Path) -> No
         codon("two", tracked=["a.txt"], **copies("deep/kit")),
     )
     work_tree = execution / "agentRoot"
-    async with served(a_hank(tmp_path / "hank", *codons), execution) as client:
+    hank = a_hank(tmp_path / "hank", *codons)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         (work_tree / "deep" / "kit" / "huge.log").write_text("hidden")
         (work_tree / "deep" / "mine.bin").write_text("a person's")
         await client.send(back_to_one())
@@ -123,7 +114,8 @@ async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) ->
         codon("two", writes("kit/made.bin", "made"), tracked=["a.txt"], **copies("kit")),
     )
     execution = tmp_path / "execution"
-    async with served(a_hank(tmp_path / "hank", *codons), execution) as client:
+    hank = a_hank(tmp_path / "hank", *codons)
+    async with after_plan(hank, execution, since_seq=0) as (_, client):
         await client.send(back_to_one())
 
     assert (execution / "agentRoot" / "kit" / "tool.sh").read_text() == "true"
@@ -131,7 +123,7 @@ async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) ->
 
 async def test_a_rollback_of_some_paths_touches_no_rig(tmp_path: Path, execution: Path) -> None:
     """Only files change in such a rollback, so it passes no codon."""
-    async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
+    async with after_plan(a_hank(tmp_path / "hank", *TWO), execution, since_seq=0) as (_, client):
         (execution / "agentRoot" / "a.txt").write_text("edited")
         await client.send(back_to_one(paths=("a.txt",)))
 

@@ -20,8 +20,6 @@ from hankweave_protocol.commands import RollbackRedo, RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CheckpointRollback,
-    FileSource,
-    FileUpdated,
     Info,
     RollbackCompleted,
     RollbackFailed,
@@ -40,6 +38,8 @@ from hankweave_server.paths import Layout
 from hankweave_server.worktree import scan
 from hankweave_server.worktree.obstacles import Obstacle, Obstacles
 from support.callers import A_REQUEST
+from support.components import by_hand
+from support.events import a_file_change, an_event
 from support.refused_calls import (
     STEPS,
     change,
@@ -49,7 +49,6 @@ from support.refused_calls import (
     snapshot,
 )
 from support.rollback_room import Room, a_room, served
-from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 
 
@@ -61,15 +60,8 @@ async def a_changed_tree(tmp_path: Path) -> AsyncIterator[Room]:
     lay_out_target(layout.work_tree)
     async with served(tmp_path) as room:
         change(room.ctx.layout.work_tree)
-        await checkpoint(room)
+        await by_hand(room.ctx.checkpointer, room.ctx.state.runs[0].run_id)
         yield room
-
-
-async def checkpoint(room: Room) -> None:
-    run = room.ctx.state.runs[0].run_id
-    await room.ctx.checkpointer.take(
-        "manual", run_id=run, codon=None, codon_name="Manual", patterns=("**",)
-    )
 
 
 def check(report: RollbackReport, path: str, *, only_permissions: bool) -> None:
@@ -133,11 +125,9 @@ async def test_the_exceptions_are_in_the_event_and_in_the_reply(tmp_path: Path) 
             report = await room.rollback.perform(room.journey)
 
         (event,) = await room.events_of(RollbackCompleted)
-        assert isinstance(event, RollbackCompleted)
         assert (event.exceptions, event.report) == (1, report)
         assert "file" not in [each.path for each in report.updated]
         (files,) = await room.events_of(CheckpointRollback)
-        assert isinstance(files, CheckpointRollback)
         assert files.exceptions == 1
 
 
@@ -157,8 +147,8 @@ async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(
         report = await room.rollback.perform(replace(room.journey, keep_edits=True))
         assert [file.path for file in report.updated] == ["file"]
         assert report.conflicts == ()
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+        await room.undo()
+        await room.undo()
         assert (room.ctx.layout.work_tree / "only-here").exists()
 
 
@@ -179,13 +169,12 @@ async def test_an_edit_that_could_not_be_taken_back_is_still_one(tmp_path: Path)
 async def test_an_edit_that_an_undo_could_not_bring_back_is_none(tmp_path: Path) -> None:
     """The content is that of the checkpoint, which no person wrote."""
     async with a_changed_tree(tmp_path) as room:
-        api = Rollbacks(room.ctx, room.rollback)
         (room.ctx.layout.work_tree / "file").write_text("a person's")
         report = await room.rollback.perform(room.journey)
         assert "Took back 1 edit by people: file" in str(report.in_words)
         assert "file" not in room.ctx.state.edits
         with refused("rename", b"file", errno.EPERM):
-            await api.undo_or_redo(RollbackUndo(), A_REQUEST)
+            await room.undo()
 
         assert "file" not in room.ctx.state.edits
 
@@ -215,19 +204,14 @@ async def test_the_terminal_names_them_and_ends_with_its_own_code(
 
         assert end.value.code == 3
         end_with_exceptions(msgspec.structs.replace(report, cannot_restore=()))
-        event = next(
-            event
-            for event in journal(room.ctx.layout.root)
-            if isinstance(event.data, RollbackCompleted)
-        )
-        for line in (log_line(event, ""), event_line(event.data)):
+        (completed,) = await room.events_of(RollbackCompleted)
+        for line in (log_line(an_event(completed), ""), event_line(completed)):
             assert "'file'" in str(line)
             assert "EPERM" in str(line)
 
         worded = msgspec.structs.replace(report, in_words="Kept 1 edit by people: a.")
-        data = msgspec.structs.replace(event.data, report=worded)
-        logged = str(log_line(msgspec.structs.replace(event, data=data), ""))
-        assert "people: a. 1 path could not be restored: 'file'" in logged
+        logged = log_line(an_event(msgspec.structs.replace(completed, report=worded)), "")
+        assert "people: a. 1 path could not be restored: 'file'" in str(logged)
 
 
 # --- files that change meanwhile ------------------------------------------------------------------
@@ -261,7 +245,7 @@ async def test_a_log_that_grows_is_saved_again_and_restored(
         assert [file.path for file in report.updated] == ["a.txt"]
         assert room.file.read_text() == "first"
         assert not room.is_intended
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+        await room.undo()
         assert room.file.read_text() == "second" + " and more" * times
 
 
@@ -297,7 +281,7 @@ async def test_an_automatic_restore_keeps_what_changes_meanwhile(
         now = room.file.read_text()
         assert now.startswith("second and more")
         if times == 1:
-            await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+            await room.undo()
             assert room.file.read_text() == now
 
 
@@ -308,17 +292,7 @@ async def test_an_automatic_restore_keeps_what_another_program_has_open(
     """A write of that program to a replaced file would be lost."""
     async with a_retry(tmp_path, monkeypatch) as room:
         if by_both:
-            await room.ctx.ledger.record(
-                FileUpdated(
-                    path="a.txt",
-                    filename="a.txt",
-                    action="modified",
-                    sha256="",
-                    bytes=6,
-                    source=FileSource(kind="tool_use"),
-                ),
-                EditsNoticed(edits={"a.txt": ""}),
-            )
+            await room.ctx.ledger.record(a_file_change("a.txt"), EditsNoticed(edits={"a.txt": ""}))
 
         with room.file.open("a") as log:
             await Restoration(room.ctx).before_retry(CodonId("one"))
@@ -334,14 +308,12 @@ async def a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with a_room(tmp_path) as room:
         start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
         monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
-        await checkpoint(room)
+        await by_hand(room.ctx.checkpointer, room.ctx.state.runs[0].run_id)
         yield room
 
 
 async def check_kept(room: Room) -> None:
     (event,) = await room.events_of(CheckpointRollback)
-    assert isinstance(event, CheckpointRollback)
-    assert event.report is not None
     assert event.report.in_words == "Kept 1 edit by people: a.txt."
     assert [each.path for each in event.report.kept] == ["a.txt"]
     assert event.report.cannot_restore == ()
@@ -372,7 +344,7 @@ async def test_a_fault_of_every_path_interrupts_a_rollback(
         report = await room.rollback.finish_interrupted()
         assert report is not None
         assert report.cannot_restore == ()
-        await api.undo_or_redo(RollbackUndo(), A_REQUEST)
+        await room.undo()
         assert snapshot(room.ctx.layout.work_tree) == now
 
 
@@ -387,11 +359,9 @@ async def test_no_codon_starts_by_itself_on_files_that_differ(tmp_path: Path) ->
 
         assert not room.runner.is_busy
         idle = (await room.events_of(ServerIdle))[-1]
-        assert isinstance(idle, ServerIdle)
         assert "'file'" in idle.message
         assert "EBUSY" in idle.message
         (event,) = await room.events_of(RollbackCompleted)
-        assert isinstance(event, RollbackCompleted)
         assert not event.auto_restart
 
 
@@ -408,26 +378,17 @@ async def test_no_plan_goes_on_by_itself_after_a_rollback_of_paths_with_exceptio
 
 
 async def test_a_start_that_finishes_a_rollback_with_exceptions_waits_for_a_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The plan does not go on by itself, and the idle event has path and error."""
     async with a_changed_tree(tmp_path) as room:
-
-        def broken(*_: Any, **__: Any) -> Any:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(room.engine, "restore", broken)
-            with pytest.raises(OSError, match="Input/output"):
-                await room.rollback.perform(room.journey)
-
+        await interrupted(room)
         with refused("rename", b"file", errno.EPERM):
             await room.recovery.recover()
 
         assert not room.is_intended
         assert not room.runner.begins_by_itself
         idle = (await room.events_of(ServerIdle))[-1]
-        assert isinstance(idle, ServerIdle)
         assert "'file'" in idle.message
 
 
@@ -480,7 +441,7 @@ async def test_an_interrupted_rollback_is_not_finished_over_a_later_checkpoint(
     async with a_room(tmp_path) as room:
         await interrupted(room)
         room.file.write_text("later work")
-        await checkpoint(room)
+        await by_hand(room.ctx.checkpointer, room.ctx.state.runs[0].run_id)
         await room.ctx.ledger.record(*(Info(message="work") for _ in range(1500)))
         assert await room.rollback.finish_interrupted() is None
         assert room.file.read_text() == "later work"

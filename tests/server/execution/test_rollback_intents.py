@@ -12,18 +12,16 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import (
     CheckpointRollback,
     CodonStartedEvent,
-    Event,
     EventData,
     RollbackCompleted,
     RollbackFailed,
     StateTransition,
 )
-from hankweave_protocol.ids import CodonId, EventSeq, RunId
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CheckpointKind, RollbackIntent
-from hankweave_protocol.state import EMPTY_STATE
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.reducer import resulting_state
 from hankweave_server.execution.rollback.intents import Overtaken, overtaken
+from support.events import an_event, recorded
 from support.histories import MOMENT, a_checkpoint
 
 RUN = RunId("run")
@@ -72,12 +70,8 @@ def completed(operation: str) -> RollbackCompleted:
 
 
 def taken(kind: CheckpointKind, *, recovered: bool = False) -> StateTransition:
-    made = CheckpointCreated(checkpoint=a_checkpoint(kind, RUN, None, 20), recovered=recovered)
-    return StateTransition(
-        transition_type=made.TYPE,
-        transition=codec.transition_body(made),
-        resulting_state=resulting_state(EMPTY_STATE),
-    )
+    checkpoint = a_checkpoint(kind, RUN, None, 20)
+    return recorded(CheckpointCreated(checkpoint=checkpoint, recovered=recovered))
 
 
 def failed(message: str, number: int = 3) -> RollbackFailed:
@@ -89,10 +83,7 @@ class Journal:
     """A ledger that has these events, the first of them with this number."""
 
     def __init__(self, first: int, *events: EventData) -> None:
-        self._events = [
-            Event(id=str(seq), seq=EventSeq(seq), timestamp=MOMENT, type=data.TYPE, data=data)
-            for seq, data in enumerate(events, start=first)
-        ]
+        self._events = [an_event(data, seq) for seq, data in enumerate(events, start=first)]
 
     async def lines_after(self, since: int) -> AsyncIterator[bytes]:
         for event in self._events:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
-from hankweave_server.checkpoints.model import PathEntry, RestorePlan, Skipped
+from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.execution.rollback.warnings import NAMED, of_rollback
+from support.checkpointing import a_restore_plan
 from support.histories import completed
 from support.timelines import a_state, ended
 
@@ -29,16 +30,7 @@ async def warned(
     rewinds: bool = False,
 ) -> tuple[RestoreWarning, ...]:
     """Return the warnings of a rollback, by default an undo, that changes these files."""
-    plan = RestorePlan(
-        target=Sha("0" * 40),
-        added=(),
-        updated=tuple(PathEntry(path, 1, 0o100644) for path in changed),
-        removed=(),
-        unchanged_count=0,
-        kept=(),
-        bytes_to_write=0,
-        databases=databases or {},
-    )
+    plan = a_restore_plan(*changed, databases=databases or {})
     return await of_rollback(
         STATE,
         work_tree,

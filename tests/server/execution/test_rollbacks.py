@@ -40,6 +40,7 @@ from hankweave_protocol.events import (
     StateTransition,
 )
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import (
     CompletedCodon,
     Continuation,
@@ -51,9 +52,9 @@ from hankweave_server.domain.reducer import fold
 from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, served, state, tree
-from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.scripted_hank import codon, loop, rig_command, shell, waits_for, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import after_plan, events_of, idle, refused, started
+from support.watching import after_plan, events_of, idle, on_thread, refused, started
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -69,6 +70,21 @@ def to_codon(name: str, kind: Any, **fields: Any) -> RollbackToCodon:
     return RollbackToCodon(codon_id=CodonId(name), checkpoint_type=kind, **fields)
 
 
+async def run_codons(client: Client, count: int) -> None:
+    for _ in range(count):
+        await client.send(CodonNext())
+        await idle(client, "codon-completed")
+
+
+async def previewed_and_done(client: Client) -> tuple[RollbackReport, RollbackReport]:
+    """Return the preview of a rollback to the end of codon one, and its report."""
+    target = RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end")
+    preview = await client.send(target)
+    report = await client.send(to_codon("one", "end"))
+    await idle(client, "rollback-completed")
+    return preview, report
+
+
 def end_of(execution: Path, name: str) -> str:
     """Return the checkpoint of a codon's newest success."""
     for run in state(execution).runs:
@@ -77,10 +93,6 @@ def end_of(execution: Path, name: str) -> str:
                 return done.completion_checkpoint
 
     raise AssertionError(f"{name} never completed")
-
-
-def on_thread(execution: Path) -> list[str]:
-    return [entry.codon.codon_id for entry in thread(state(execution))]
 
 
 # --- Events ---------------------------------------------------------------------------------------
@@ -143,10 +155,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
-        for _ in range(2):
-            await client.send(CodonNext())
-            await idle(client, "codon-completed")
-
+        await run_codons(client, 2)
         before = state(execution)
         report = await client.send(to_codon("one", "end", expected_run_id=before.current_run_id))
         after = state(execution)
@@ -228,8 +237,7 @@ async def test_files_outside_the_patterns_survive_a_rollback(
     )
     agent_root, git = execution / "agentRoot", GitWitness(execution)
     async with served(hank, execution, "--no-autostart", since_seq=0) as (_, client):
-        await client.send(CodonNext())
-        await idle(client, "codon-completed")
+        await run_codons(client, 1)
         strangers = {".gitignore": b"*.log\n", "my.log": b"mine", "build/out.bin": b"\0\1"}
         for name, content in strangers.items():
             path = agent_root / name
@@ -260,10 +268,7 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     hank = write_hank(tmp_path / "hank", *THREE)
     note = execution / "agentRoot" / "a.txt"
     async with served(hank, execution, "--no-autostart", since_seq=0) as (server, client):
-        for _ in range(2):
-            await client.send(CodonNext())
-            await idle(client, "codon-completed")
-
+        await run_codons(client, 2)
         note.write_text("mine")
         made = await client.send(CheckpointCreate(label="before I try"))
         assert (made.kind, made.label) == ("manual", "before I try")
@@ -306,8 +311,8 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path, execution
 @asynccontextmanager
 async def a_failed_plan(tmp_path: Path) -> AsyncIterator[Client]:
     """Serve a plan whose second codon has failed; it completes once there is `ok.txt`."""
-    broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
-    hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
+    broken = codon("two") | shell("echo x >> tries.txt; test -e ok.txt")
+    hank = write_hank(tmp_path / "hank", THREE[0], broken, THREE[2])
     async with served(hank, tmp_path / "execution", since_seq=0) as (_, client):
         await idle(client, "codon-failed")
         yield client
@@ -365,7 +370,7 @@ async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path, execution: 
 
 async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Path) -> None:
     """In a run of three codons the third runs again, on the files that its rig left."""
-    rig = [{"type": "command", "command": {"run": "echo r >> rigged.txt"}}]
+    rig = [rig_command("echo r >> rigged.txt")]
     hank = write_hank(
         tmp_path / "hank",
         *THREE[:2],
@@ -470,16 +475,12 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
 
 # --- Loops ----------------------------------------------------------------------------------------
 
-LOOP = {
-    "type": "loop",
-    "id": "review",
-    "name": "Review",
-    "terminateOn": {"type": "iterationLimit", "limit": 3},
-    "codons": [
-        codon("check", {"append": {"path": "log.txt", "text": "check "}}),
-        codon("mend", {"append": {"path": "log.txt", "text": "mend "}}),
-    ],
-}
+LOOP = loop(
+    "review",
+    codon("check", {"append": {"path": "log.txt", "text": "check "}}),
+    codon("mend", {"append": {"path": "log.txt", "text": "mend "}}),
+    limit=3,
+)
 UNROLLED = ["one", *(f"{name}#{n}" for n in range(3) for name in ("check", "mend")), "last"]
 
 
@@ -561,10 +562,7 @@ async def test_external_effects_since_the_target_are_reported(tmp_path: Path) ->
             calls("WebFetch", 2, url="https://u:p@a.example/b?token=c"),
             calls("mcp__hankweave__checkpoint_list", 3),
             writes("b.txt", "two"),
-            rigSetup=[
-                {"type": "command", "command": {"run": "true || git push origin"}},
-                {"type": "command", "command": {"run": "true"}},
-            ],
+            rigSetup=[rig_command("true || git push origin"), rig_command("true")],
             checks=[{"run": "true || curl -d @b.txt https://c.example"}],
         ),
         codon("three", calls("Edit", 4, file_path="b.txt")),
@@ -572,9 +570,7 @@ async def test_external_effects_since_the_target_are_reported(tmp_path: Path) ->
     execution = tmp_path / "execution"
     async with after_plan(hank, execution) as (_, client):
         last = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
-        preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
-        report = await client.send(to_codon("one", "end"))
-        await idle(client, "rollback-completed")
+        preview, report = await previewed_and_done(client)
 
     assert not last.external_effects
     assert preview.external_effects == report.external_effects
@@ -589,8 +585,7 @@ async def test_external_effects_since_the_target_are_reported(tmp_path: Path) ->
 
 async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Path) -> None:
     """An agent that is a plain program tells nothing, so the report says that."""
-    program = codon("two") | {"agent": {"type": "command", "command": ["true"]}}
-    hank = write_hank(tmp_path / "hank", THREE[0], program)
+    hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | shell("true"))
     async with after_plan(hank, tmp_path / "execution") as (_, client):
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
 
@@ -608,10 +603,7 @@ async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path
             (execution / "agentRoot" / "a.txt").open("r+"),
             (execution / "agentRoot" / "c.txt").open(),
         ):
-            target = {"codon_id": CodonId("one"), "checkpoint_type": "end"}
-            preview = await client.send(RollbackPreview(**target))
-            report = await client.send(to_codon("one", "end"))
-            await idle(client, "rollback-completed")
+            preview, report = await previewed_and_done(client)
 
     assert report.warnings == preview.warnings
     (held,) = [each for each in report.warnings if each.kind == "open-writer"]
@@ -631,10 +623,7 @@ async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
             os.setxattr(a, "user.origin", b"somewhere")
 
         extended = os.listxattr(a)
-        target = {"codon_id": CodonId("one"), "checkpoint_type": "end"}
-        preview = await client.send(RollbackPreview(**target))
-        report = await client.send(to_codon("one", "end"))
-        await idle(client, "rollback-completed")
+        preview, report = await previewed_and_done(client)
 
     assert a.read_text() != before == (tmp_path / "outside").read_text()
     assert os.listxattr(a) == extended

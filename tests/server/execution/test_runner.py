@@ -13,19 +13,14 @@ import pytest
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import FailedCodon
-from hankweave_server.agents.scripted.adapter import ScriptedAgent
-from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon
-from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import ExecutionContext, HankRecord
+from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
-from hankweave_server.hank.load import load
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.components import components
 from support.scripted_hank import codon, waits_for, write_hank
 from support.waiting import limited
 
@@ -34,36 +29,15 @@ from support.waiting import limited
 async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionContext]]:
     """Create the runner of a new execution, whose one codon never ends by itself."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
-    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
-    layout.work_tree.mkdir(parents=True)
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, clock)
-    checkpointer = Checkpointer(engine, ledger, clock)
-    loaded = load(hank)
-    ctx = ExecutionContext(
-        layout=layout,
-        clock=clock,
-        ledger=ledger,
-        checkpointer=checkpointer,
-        hank=loaded,
-        recorded=HankRecord(loaded.hank, ledger.redactor),
-        agent_for=lambda codon: ScriptedAgent(),
-        started_monotonic=clock.monotonic(),
-    )
-    runner = Runner(ctx, autostart=True)
-    recovery = Recovery(ctx, runner, Rollback(ctx, runner), frozenset())
-    try:
-        with limited():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ledger.run)
-                tasks.start_soon(runner.run)
-                await recovery.begin_if_new()
-                await runner.close_run()
-                yield runner, ctx
-                await ledger.aclose()
-                tasks.cancel_scope.cancel()
-    finally:
-        engine.close()
+    with limited():
+        async with components(Layout.of_execution(tmp_path / "execution")) as found:
+            ctx = found.context(hank)
+            runner = Runner(ctx, autostart=True)
+            recovery = Recovery(ctx, runner, Rollback(ctx, runner), frozenset())
+            found.tasks.start_soon(runner.run)
+            await recovery.begin_if_new()
+            await runner.close_run()
+            yield runner, ctx
 
 
 async def test_a_stop_while_the_run_is_being_opened_takes_the_wish_back(tmp_path: Path) -> None:

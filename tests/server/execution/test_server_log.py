@@ -11,20 +11,18 @@ import pytest
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
 from hankweave_protocol.events import (
     ClockJumped,
-    Event,
     EventData,
-    FileSource,
-    FileUpdated,
     Info,
     ServerResumed,
 )
-from hankweave_protocol.ids import CodonId, EventSeq
+from hankweave_protocol.ids import CodonId
 from hankweave_server.clock import SystemClock
 from hankweave_server.execution.event_log import BURST, EventLog, log_line
 from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import server_log
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
+from support.events import a_file_change, an_event
 from support.running_server import served
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
@@ -110,18 +108,6 @@ def test_a_level_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 # --- The rate limit -------------------------------------------------------------------------------
 
 
-def published(data: FileUpdated | Info) -> Published:
-    event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
-    return Published(event, b"")
-
-
-def changed(path: str) -> FileUpdated:
-    source = FileSource(kind="tool_use")
-    return FileUpdated(
-        path=path, filename=path, action="created", sha256="", bytes=0, source=source
-    )
-
-
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -134,8 +120,7 @@ def changed(path: str) -> FileUpdated:
     ],
 )
 def test_a_pause_and_a_jump_of_the_clock_are_warnings(data: EventData, text: str) -> None:
-    event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
-    assert log_line(event, "agentRoot/") == (logging.WARNING, text)
+    assert log_line(an_event(data), "agentRoot/") == (logging.WARNING, text)
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", BURST + 2), ("debug", 501)])
@@ -146,9 +131,9 @@ def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> 
     with server_log(log, logging.DEBUG if level == "debug" else logging.INFO):
         events = EventLog(layout, SystemClock())
         for number in range(500):
-            events.handle(published(changed(f"{number}.txt")))
+            events.handle(Published(an_event(a_file_change(f"{number}.txt")), b""))
 
-        events.handle(published(Info(message="done")))
+        events.handle(Published(an_event(Info(message="done")), b""))
 
     messages = [line.partition("] ")[2] for line in log.read_text().splitlines()]
     assert len(messages) == lines

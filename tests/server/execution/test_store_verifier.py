@@ -5,23 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
-from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import fsck
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.quiet import Quiet
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.components import ErrorsSeen, by_hand, components
 from support.damage import damage, unpack
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
@@ -41,29 +40,19 @@ class Asked(SystemClock):
         return super().monotonic()
 
 
+@dataclass
 class Verified:
     """An execution with a few files, its verifier, and the warnings in its journal."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        checkpointer: Checkpointer,
-        verifier: StoreVerifier,
-        quiet: Quiet,
-        clock: Asked,
-    ) -> None:
-        self.layout = layout
-        self.quiet = quiet
-        self.clock = clock
-        self.checkpointer = checkpointer
-        self.verifier = verifier
-        self.warnings: list[ErrorEvent] = []
-        self.warned = anyio.Event()
+    layout: Layout
+    checkpointer: Checkpointer
+    verifier: StoreVerifier
+    quiet: Quiet
+    clock: Asked
+    warnings: ErrorsSeen
 
     async def take(self) -> CheckpointRecord:
-        return await self.checkpointer.take(
-            "manual", run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
-        )
+        return await by_hand(self.checkpointer, RUN.run_id)
 
     def break_blob(self, record: CheckpointRecord, path: str) -> str:
         unpack(self.layout.shadow_repository)
@@ -74,39 +63,22 @@ class Verified:
 
 @asynccontextmanager
 async def verified(root: Path, *, runs: bool = True) -> AsyncIterator[Verified]:
-    layout = Layout.of_execution(root)
+    layout, clock, warnings = Layout.of_execution(root), Asked(), ErrorsSeen()
     layout.work_tree.mkdir(parents=True)
     for number in range(FILES):
         (layout.work_tree / f"f{number}").write_text(f"content {number}")
 
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, SteppingClock())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        await ledger.record(RunStarted(run=RUN))
-        checkpointer = Checkpointer(engine, ledger, SteppingClock())
-        clock = Asked()
+    async with components(layout, SteppingClock()) as found:
+        await found.ledger.record(RunStarted(run=RUN))
         quiet = Quiet(clock, seconds=0.01)
-        verifier = StoreVerifier(layout, ledger, checkpointer, quiet)
-        found = Verified(layout, checkpointer, verifier, quiet, clock)
-
-        def note(each: object) -> None:
-            data = getattr(getattr(each, "event", None), "data", None)
-            if isinstance(data, ErrorEvent):
-                found.warnings.append(data)
-                found.warned.set()
-
-        with ledger.subscribe(note):
+        verifier = StoreVerifier(layout, found.ledger, found.checkpointer, quiet)
+        with found.ledger.subscribe(warnings.handle):
             async with anyio.create_task_group() as background:
                 if runs:
                     background.start_soon(verifier.run)
 
-                yield found
+                yield Verified(layout, found.checkpointer, verifier, quiet, clock, warnings)
                 background.cancel_scope.cancel()
-
-        await ledger.aclose()
-
-    engine.close()
 
 
 @pytest.fixture(autouse=True)
@@ -142,16 +114,16 @@ async def test_damage_is_reported_once(tmp_path: Path) -> None:
         blob = found.break_blob(record, "f7")
         found.verifier.note(record.sha)
         with limited():
-            await found.warned.wait()
+            await found.warnings.news.wait()
 
-        found.warned = anyio.Event()
+        found.warnings.news = anyio.Event()
         found.verifier.note(record.sha)
         other = found.break_blob(record, "f9")
         found.verifier.note(record.sha)
         with limited():
-            await found.warned.wait()
+            await found.warnings.news.wait()
 
-    first, second = found.warnings
+    first, second = found.warnings.events
     assert blob in first.message
     assert "1 object is damaged" in first.message
     assert other in second.message
@@ -176,10 +148,10 @@ async def test_reading_stops_while_a_command_is_served(
             reading.goes_on.set()
             await eventually(lambda: found.clock.asked > 3)
             assert reading.count == 3
-            assert not found.warned.is_set()
+            assert not found.warnings.news.is_set()
 
         with limited():
-            await found.warned.wait()
+            await found.warnings.news.wait()
 
         assert reading.count > FILES
         await eventually(lambda: not found.quiet.behind)

@@ -11,27 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
 from hankweave_server.agents.preflight import AgentIdentities
 from hankweave_server.agents.registry import Roster
-from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.clock import SystemClock
 from hankweave_server.domain import plan as plans
-from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import CodonRun
-from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.runs import Runs
-from hankweave_server.hank.load import load
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_listing import DataListing
 from intruders.tier import rounds
+from support.components import Components, components
 from support.running_server import tree
-from support.scripted_hank import codon, write_hank
+from support.scripted_hank import codon, rig_command, write_hank
 from support.tally import Tally
 
 MUTATIONS = rounds(fast=75, long=300)
@@ -91,10 +85,7 @@ class World:
             "outputVar": "said",
             "rigSetup": [
                 {"type": "copy", "copy": {"from": "rig.txt", "to": "copied.txt"}},
-                {
-                    "type": "command",
-                    "command": {"run": f"echo built {self.rig_command} > built.txt"},
-                },
+                rig_command(f"echo built {self.rig_command} > built.txt"),
             ],
         }
         work = codon("work", step, {"say": f"said {self.content}"}, **fields)
@@ -126,39 +117,33 @@ class Bench:
     """An execution whose only codon is run again and again, in one world or another."""
 
     folder: Path
-    layout: Layout
-    ledger: Ledger
-    engine: CheckpointEngine
-    checkpointer: Checkpointer
+    parts: Components
     data: DataListing
+
+    @property
+    def layout(self) -> Layout:
+        return self.parts.layout
 
     async def run(self, world: World, *, may_reuse: bool = True) -> CompletedCodon:
         world.lay_out(self.layout.work_tree)
         self.layout.data_source.unlink(missing_ok=True)
         self.layout.data_source.symlink_to(self.folder / f"data-{world.data}")
-        hank = load(world.hank(self.folder / "hank"))
+        hank = world.hank(self.folder / "hank")
         roster = Roster(
             chosen=None,
-            hank_directory=hank.directory,
+            hank_directory=hank.parent,
             sessions=self.layout.agent_sessions,
             homes=self.layout.agent_homes,
             asks_first=False,
         )
-        clock = SystemClock()
-        ctx = ExecutionContext(
-            layout=self.layout,
-            clock=clock,
-            ledger=self.ledger,
-            checkpointer=self.checkpointer,
-            hank=hank,
-            recorded=HankRecord(hank.hank, self.ledger.redactor),
+        ctx = self.parts.context(
+            hank,
             agent_for=roster.agent_for,
             model_for=roster.model_for,
             identity_of=AgentIdentities(
                 roster, self.layout.work_tree, may_run_programs=False
             ).identity_of,
             data_digest=self.data.digest,
-            started_monotonic=clock.monotonic(),
             safe_points=frozenset(),
         )
         plan = plans.initial_plan(ctx.recorded.hank)
@@ -172,26 +157,15 @@ class Bench:
 
 @asynccontextmanager
 async def a_bench(folder: Path) -> AsyncIterator[Bench]:
-    layout, clock = Layout.of_execution(folder / "execution"), SystemClock()
-    layout.work_tree.mkdir(parents=True)
     for number in range(2):
         data = folder / f"data-{number}"
         data.mkdir()
         (data / "data.txt").write_text(f"data {number}\n")
 
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, clock)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ledger.run)
-            checkpointer = Checkpointer(engine, ledger, clock)
-            with closing(DataListing(layout)) as data:
-                yield Bench(folder, layout, ledger, engine, checkpointer, data)
-
-            await ledger.aclose()
-            tasks.cancel_scope.cancel()
-    finally:
-        engine.close()
+    layout = Layout.of_execution(folder / "execution")
+    async with components(layout) as parts:
+        with closing(DataListing(layout)) as data:
+            yield Bench(folder, parts, data)
 
 
 async def _walk(folder: Path, steps: int, seed: int) -> tuple[int, int]:
@@ -238,7 +212,7 @@ async def test_a_pruned_or_partial_source_is_run_instead(tmp_path: Path) -> None
     """A result whose checkpoint is gone is not offered; the codon simply runs."""
     async with a_bench(tmp_path) as bench:
         first = await bench.run(World())
-        del bench.checkpointer.known[first.completion_checkpoint]
+        del bench.parts.checkpointer.known[first.completion_checkpoint]
         second = await bench.run(World())
         assert second.reused is None
         third = await bench.run(World())
@@ -256,7 +230,7 @@ async def test_a_damaged_source_is_run_instead(tmp_path: Path) -> None:
                 path.chmod(0o600)
                 path.write_bytes(b"damaged")
 
-        bench.engine.require_unmoved()
+        bench.parts.engine.require_unmoved()
         second = await bench.run(World())
         assert second.reused is None
         assert second.completion_checkpoint != first.completion_checkpoint

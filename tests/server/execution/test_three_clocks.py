@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from hankweave_server.execution.maintenance.health_monitor import (
     JUMP_TOLERANCE,
     PAUSE_TOLERANCE,
@@ -15,6 +17,7 @@ from hankweave_server.execution.maintenance.health_monitor import (
 )
 
 NAP = 1.0
+YEAR = 365 * 24 * 3600.0
 BEFORE = ClockReading(datetime(2025, 1, 4, 12, tzinfo=UTC), monotonic=100.0, boottime=250.0)
 
 
@@ -34,30 +37,27 @@ def test_nothing_is_reported_while_all_clocks_agree() -> None:
         assert pause_between(BEFORE, now, NAP) is None
 
 
-def test_a_wall_clock_that_was_set_has_jumped() -> None:
-    """Two hours back and a year forward are reported with their length, and not as a pause."""
-    year = 365 * 24 * 3600.0
-    assert jump_between(BEFORE, after(NAP, set_by=-7200)) == Jump(7200.0, "back")
-    assert jump_between(BEFORE, after(NAP, set_by=year)) == Jump(year, "forward")
-    assert pause_between(BEFORE, after(NAP, set_by=year), NAP) is None
-
-
-def test_a_machine_that_slept_was_suspended_and_no_clock_was_set() -> None:
-    """The wall clock and the boot clock advance during sleep."""
-    now = after(NAP, asleep=3600)
-    assert pause_between(BEFORE, now, NAP) == ServerPause(3600.0, "suspended")
-    assert jump_between(BEFORE, now) is None
-
-
-def test_a_process_that_only_stood_still_was_stopped() -> None:
-    """All three clocks advanced while the process did not run."""
-    now = after(NAP + 60)
-    assert pause_between(BEFORE, now, NAP) == ServerPause(60.0, "stopped")
-    assert jump_between(BEFORE, now) is None
-
-
-def test_a_clock_that_was_set_while_the_machine_slept_is_both() -> None:
-    """Suspension and jump are reported separately, each with its length."""
-    now = after(NAP, asleep=600, set_by=-7200)
-    assert pause_between(BEFORE, now, NAP) == ServerPause(600.0, "suspended")
-    assert jump_between(BEFORE, now) == Jump(7200.0, "back")
+@pytest.mark.parametrize(
+    ("now", "pause", "jump"),
+    [
+        pytest.param(after(NAP, set_by=-7200), None, Jump(7200.0, "back"), id="set-back"),
+        pytest.param(after(NAP, set_by=YEAR), None, Jump(YEAR, "forward"), id="set-forward"),
+        pytest.param(
+            after(NAP, asleep=3600), ServerPause(3600.0, "suspended"), None, id="machine-asleep"
+        ),
+        pytest.param(after(NAP + 60), ServerPause(60.0, "stopped"), None, id="process-stopped"),
+        pytest.param(
+            after(NAP, asleep=600, set_by=-7200),
+            ServerPause(600.0, "suspended"),
+            Jump(7200.0, "back"),
+            id="set-while-asleep",
+        ),
+    ],
+)
+def test_a_jump_and_a_pause_are_reported_apart_with_their_lengths(
+    now: ClockReading, pause: ServerPause | None, jump: Jump | None
+) -> None:
+    """The wall clock and the boot clock advance during sleep, and all three while the process does
+    not run; a jump alone is no pause."""
+    assert pause_between(BEFORE, now, NAP) == pause
+    assert jump_between(BEFORE, now) == jump

@@ -16,7 +16,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hankweave_protocol.commands import RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     FileUpdated,
@@ -26,7 +25,6 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.transitions import TravelsForgotten
 from hankweave_server import fsutil
-from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.domain import targets
@@ -34,7 +32,6 @@ from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort, Restoration
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger import writer
-from support.callers import A_REQUEST
 from support.copies import copy_execution
 from support.rollback_room import Room, a_room, served
 from support.running_server import journal
@@ -114,7 +111,7 @@ async def test_the_undo_of_a_rollback_that_a_start_finished_leaves_what_the_star
         report = await room.rollback.finish_interrupted()
         assert report is not None
         assert {each.path for each in report.kept} == {"edited.txt", "later.txt"}
-        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), A_REQUEST)
+        await room.undo()
         assert room.file.read_text() == "second"
         assert edited.read_text() == "since"
         assert later.read_text() == "since the first start"

@@ -7,16 +7,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hankweave_protocol import codec
-from hankweave_protocol.events import AssistantAction, Event, EventData, Info, StateTransition
-from hankweave_protocol.ids import CodonId, EventSeq, RunId, Sha
-from hankweave_protocol.state import EMPTY_STATE
+from hankweave_protocol.events import AssistantAction, EventData, Info
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import CodonStarted, Transition
-from hankweave_server.checkpoints.model import PathEntry, RestorePlan
-from hankweave_server.domain.reducer import resulting_state
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.user_edits import conflicts
-from support.histories import MOMENT, preparing
+from support.checkpointing import a_restore_plan
+from support.events import a_line, recorded
+from support.histories import preparing
 from support.timelines import a_state
 
 DIGEST = "d" * 64
@@ -27,20 +25,8 @@ class Journal:
     """A ledger that has these entries."""
 
     def __init__(self, *entries: EventData | Transition) -> None:
-        events = (
-            each
-            if isinstance(each, EventData)
-            else StateTransition(
-                transition_type=each.TYPE,
-                transition=codec.transition_body(each),
-                resulting_state=resulting_state(EMPTY_STATE),
-            )
-            for each in entries
-        )
-        self._lines = [
-            codec.encode(Event(id=str(n), seq=EventSeq(n), timestamp=MOMENT, type=e.TYPE, data=e))
-            for n, e in enumerate(events, start=1)
-        ]
+        events = (each if isinstance(each, EventData) else recorded(each) for each in entries)
+        self._lines = [a_line(data, seq) for seq, data in enumerate(events, start=1)]
         self.last_seq = len(self._lines)
 
     async def lines(self, since: int, count: int) -> list[bytes]:
@@ -70,16 +56,8 @@ async def test_the_events_since_a_start_come_in_order(
 
 
 def plan(*changed: bytes, unsaved: tuple[bytes, ...] = (), databases: tuple[bytes, ...] = ()):
-    return RestorePlan(
-        target=Sha("0" * 40),
-        added=(),
-        updated=tuple(PathEntry(path, 1, 0o100644) for path in changed),
-        removed=(),
-        unchanged_count=0,
-        kept=(),
-        bytes_to_write=0,
-        unsaved=frozenset(unsaved),
-        databases=dict.fromkeys(databases, ()),
+    return a_restore_plan(
+        *changed, unsaved=frozenset(unsaved), databases=dict.fromkeys(databases, ())
     )
 
 

@@ -11,7 +11,7 @@ from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import Captured, CompletedCodon, SkippedCodon
 from support.running_server import run_headless, served, state
-from support.scripted_hank import codon, write_hank, writes
+from support.scripted_hank import codon, rig_command, shell, write_hank, writes
 from support.watching import after_plan, events_of, idle, listed
 
 
@@ -52,7 +52,7 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path)
 
 async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) -> None:
     """It is skipped before its rig and agent, with the condition on record; the plan continues."""
-    rig = [{"type": "command", "command": {"run": "touch rig.txt"}}]
+    rig = [rig_command("touch rig.txt")]
     condition = "review == 'bad' or defined(nothing)"
     hank = write_hank(
         tmp_path / "hank",
@@ -115,8 +115,8 @@ async def test_an_answer_survives_the_server(tmp_path: Path, execution: Path) ->
 async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path, execution: Path) -> None:
     """A plain program's answer is its stdout; a long one is truncated, with a note."""
     prints = "echo one; echo two; yes long | head -n 20000"
-    plain = {"agent": {"type": "command", "command": ["sh", "-c", prints]}, "promptText": "-"}
-    hank = write_hank(tmp_path / "hank", codon("one", outputVar="answer") | plain)
+    plain = codon("one", outputVar="answer", promptText="-") | shell(prints)
+    hank = write_hank(tmp_path / "hank", plain)
     assert await run_headless(hank, execution) == 0
 
     (done,) = state(execution).runs[0].codons

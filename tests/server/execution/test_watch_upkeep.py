@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
 
-from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution import checkpointer as checkpointer_module
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.quiet import Quiet
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.inotify import Inotify, RawEvent
+from support.components import ErrorsSeen, by_hand, components
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
 from support.waiting import eventually, limited
@@ -29,19 +29,16 @@ RUN = a_run()
 pytestmark = pytest.mark.full
 
 
+@dataclass
 class Watched:
     """A watched execution with one file, and the errors in its journal."""
 
-    def __init__(self, engine: CheckpointEngine, checkpointer: Checkpointer) -> None:
-        self.engine = engine
-        self.checkpointer = checkpointer
-        self.errors: list[ErrorEvent] = []
-        self.failed = anyio.Event()
+    engine: CheckpointEngine
+    checkpointer: Checkpointer
+    errors: ErrorsSeen
 
     async def take(self, kind: CheckpointKind = "manual") -> CheckpointRecord:
-        return await self.checkpointer.take(
-            kind, run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
-        )
+        return await by_hand(self.checkpointer, RUN.run_id, kind)
 
     async def prove(self) -> None:
         """Take checkpoints until one neither reads nor compares a file."""
@@ -56,32 +53,16 @@ class Watched:
 
 @asynccontextmanager
 async def watched(root: Path) -> AsyncIterator[Watched]:
-    layout = Layout.of_execution(root)
+    layout, errors, quiet = Layout.of_execution(root), ErrorsSeen(), Quiet(seconds=0.01)
     layout.work_tree.mkdir(parents=True)
     (layout.work_tree / "a").write_text("1")
-    engine = CheckpointEngine.open(layout, watches=True)
-    ledger = await Ledger.open(layout, SteppingClock())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        await ledger.record(RunStarted(run=RUN))
-        checkpointer = Checkpointer(engine, ledger, SteppingClock(), quiet=Quiet(seconds=0.01))
-        found = Watched(engine, checkpointer)
-
-        def note(each: object) -> None:
-            data = getattr(getattr(each, "event", None), "data", None)
-            if isinstance(data, ErrorEvent):
-                found.errors.append(data)
-                found.failed.set()
-
-        with ledger.subscribe(note):
+    async with components(layout, SteppingClock(), watches=True, quiet=quiet) as found:
+        await found.ledger.record(RunStarted(run=RUN))
+        with found.ledger.subscribe(errors.handle):
             async with anyio.create_task_group() as upkeep:
                 upkeep.start_soon(found.checkpointer.keep_watch)
-                yield found
+                yield Watched(found.engine, found.checkpointer, errors)
                 upkeep.cancel_scope.cancel()
-
-        await ledger.aclose()
-
-    engine.close()
 
 
 async def test_a_file_is_proven_after_its_checkpoint(tmp_path: Path) -> None:
@@ -107,14 +88,14 @@ async def test_a_missed_change_is_journaled_and_ends_the_trust(
         (Layout.of_execution(tmp_path).work_tree / "a").write_text("2")
         blind = await found.take("completed")
         with limited():
-            await found.failed.wait()
+            await found.errors.news.wait()
 
         record = await found.take()
 
     git = GitWitness(tmp_path)
     assert git.run("show", f"{blind.sha}:a") == "1"
     assert git.run("show", f"{record.sha}:a") == "2"
-    assert "missed changes of 1 path (a)" in found.errors[0].message
+    assert "missed changes of 1 path (a)" in found.errors.events[0].message
     assert found.engine.watch_state.reason == "distrusted"
 
 
@@ -126,7 +107,7 @@ async def test_a_link_alone_is_no_missed_change(tmp_path: Path) -> None:
         await found.take("completed")
         await anyio.sleep(0.5)
 
-    assert found.errors == []
+    assert found.errors.events == []
     assert found.engine.watch_state.reason is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,13 @@ from hankweave_server.domain.attempts import attempt_plan
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.hank.attempts import VariantInvalid, agent_of, attempted
 from hankweave_server.hank.load import LoadedHank, load
-
-
-def codon(name: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "name": name,
-        "model": "sonnet",
-        "continuationMode": "fresh",
-        "promptText": f"do {name}",
-        **fields,
-    }
-
-
-LOOP = {
-    "type": "loop",
-    "id": "again",
-    "name": "Again",
-    "terminateOn": {"type": "iterationLimit", "limit": 3},
-    "codons": [codon("write"), codon("check")],
-}
+from support.scripted_hank import loop, plain_codon, write_hank
 
 
 def a_hank(folder: Path) -> LoadedHank:
-    steps = [codon("plan"), codon("build"), LOOP, codon("publish")]
-    (folder / "hank.json").write_text(json.dumps({"hank": steps, "variables": {"tone": "dry"}}))
+    again = loop("again", plain_codon("write"), plain_codon("check"), limit=3)
+    steps = plain_codon("plan"), plain_codon("build"), again, plain_codon("publish")
+    write_hank(folder, *steps, variables={"tone": "dry"})
     (folder / "other.md").write_text("from a file")
     return load(folder / "hank.json")
 
@@ -82,7 +63,7 @@ def test_the_prompt_is_that_of_the_variant_for_one_codon(tmp_path: Path) -> None
     hank = a_hank(tmp_path)
     text = attempted(hank, attempt_of("build", Variant(prompt_text="otherwise"), rest=True))
     assert text.prompts["build"].text == "otherwise"
-    assert text.prompts["publish"].text == "do publish"
+    assert text.prompts["publish"].text == "Do publish."
     file = attempted(hank, attempt_of("build", Variant(prompt_file="other.md")))
     assert file.prompts["build"].text == "from a file"
 
@@ -168,9 +149,8 @@ def test_the_plan_keeps_what_ran_and_ends_with_the_score(tmp_path: Path) -> None
 
 def test_attempts_of_a_codon_are_not_explored_again(tmp_path: Path) -> None:
     """The `attempts` of the hank are not those of an attempt, or there would be no end."""
-    steps = [codon("build", attempts={"n": 2})]
-    (tmp_path / "hank.json").write_text(json.dumps({"hank": steps}))
-    hank = attempted(load(tmp_path / "hank.json"), attempt_of("build"))
+    path = write_hank(tmp_path, plain_codon("build", attempts={"n": 2}))
+    hank = attempted(load(path), attempt_of("build"))
     assert the(hank, "build").attempts is None
 
 

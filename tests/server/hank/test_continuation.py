@@ -5,7 +5,6 @@ Hanks that are refused are in `tests/golden/invalid`: continues-*, full-context-
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,56 +13,32 @@ import pytest
 
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import HankInvalid, load
+from support.scripted_hank import loop, plain_codon, rig_command, write_hank
 
 CONTINUE = "continue-previous"
 
 
-def codon(name: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "name": name.title(),
-        "model": "sonnet",
-        "continuationMode": "fresh",
-        "promptText": "Look.",
-        "checkpointedFiles": ["**"],
-    } | fields
-
-
-def loop(name: str, *codons: dict[str, Any], limit: int | None = 2) -> dict[str, Any]:
-    end = {"type": "contextExceeded"}
-    if limit is not None:
-        end = {"type": "iterationLimit", "limit": limit}  # type: ignore[dict-item]
-
-    return {"type": "loop", "id": name, "name": name, "terminateOn": end, "codons": list(codons)}
-
-
-def written(folder: Path, *steps: dict[str, Any], **root: Any) -> Path:
-    path = folder / "hank.json"
-    path.write_text(json.dumps({"hank": steps, **root}))
-    return path
-
-
 def warnings(folder: Path, *steps: dict[str, Any], **root: Any) -> list[str]:
-    return list(advice(load(written(folder, *steps, **root))))
+    return list(advice(load(write_hank(folder, *steps, **root))))
 
 
 def test_a_first_codon_that_continues_loads_with_a_warning(tmp_path: Path) -> None:
     """Hankweave and this loader warn about it at the top level; the codon itself would fail."""
-    found = warnings(tmp_path, codon("one", continuationMode=CONTINUE), codon("two"))
+    found = warnings(tmp_path, plain_codon("one", continuationMode=CONTINUE), plain_codon("two"))
     [sentence] = found
     assert sentence.startswith("one: The first codon has 'continue-previous'")
 
 
 def test_a_loop_may_begin_with_a_codon_that_continues(tmp_path: Path) -> None:
     """In a loop after a codon, the first iteration continues that codon, so there is no warning."""
-    body = codon("two", continuationMode=CONTINUE, onFailure="ignore")
-    assert warnings(tmp_path, codon("one"), loop("improve", body)) == []
+    body = plain_codon("two", continuationMode=CONTINUE, onFailure="ignore")
+    assert warnings(tmp_path, plain_codon("one"), loop("improve", body, limit=2)) == []
 
 
 def test_the_failure_loop_of_hankweaves_own_tests_loads(tmp_path: Path) -> None:
     """A loop at the very beginning whose only codon continues is accepted (Hankweave's
     test-failure-loop-ignore.hank.json); a warning says that iteration 0 will fail."""
-    body = codon("loop-codon", continuationMode=CONTINUE, onFailure="ignore")
+    body = plain_codon("loop-codon", continuationMode=CONTINUE, onFailure="ignore")
     [sentence] = warnings(tmp_path, loop("test-loop", body, limit=3))
     assert "will fail in iteration 0" in sentence
 
@@ -80,39 +55,42 @@ def test_the_failure_loop_of_hankweaves_own_tests_loads(tmp_path: Path) -> None:
 )
 def test_two_names_of_one_model_continue_each_other(tmp_path: Path, one: str, other: str) -> None:
     """Short names, full names and dated names are equal if they stand for the same model."""
-    steps = codon("one", model=one), codon("two", model=other, continuationMode=CONTINUE)
+    steps = (
+        plain_codon("one", model=one),
+        plain_codon("two", model=other, continuationMode=CONTINUE),
+    )
     assert warnings(tmp_path, *steps) == []
 
 
 def test_a_model_for_all_codons_settles_which_conversations_fit(tmp_path: Path) -> None:
     """With `overrides.model`, or a model on the command line, all codons have one model."""
-    steps = codon("one"), codon("two", model="opus", continuationMode=CONTINUE)
-    path = written(tmp_path, *steps)
+    steps = plain_codon("one"), plain_codon("two", model="opus", continuationMode=CONTINUE)
+    path = write_hank(tmp_path, *steps)
     with pytest.raises(HankInvalid):
         load(path)
 
     assert load(path, model_override="haiku").hank.hank
-    assert load(written(tmp_path, *steps, overrides={"model": "haiku"})).hank.hank
+    assert load(write_hank(tmp_path, *steps, overrides={"model": "haiku"})).hank.hank
 
 
 def test_a_full_context_loop_of_continuing_codons_loads(tmp_path: Path) -> None:
     """The context grows, so the loop ends; the codon after it starts a new conversation."""
-    body = codon("grow", continuationMode=CONTINUE, onFailure="ignore")
-    steps = codon("one"), loop("fill", body, limit=None), codon("report")
+    body = plain_codon("grow", continuationMode=CONTINUE, onFailure="ignore")
+    steps = plain_codon("one"), loop("fill", body), plain_codon("report")
     assert warnings(tmp_path, *steps) == []
 
 
 def test_continuing_past_an_ignored_failure_is_warned_of(tmp_path: Path) -> None:
     """The conversation ends with the ignored failure, so the next codon would fail as well."""
-    steps = codon("one", onFailure="ignore"), codon("two", continuationMode=CONTINUE)
+    steps = plain_codon("one", onFailure="ignore"), plain_codon("two", continuationMode=CONTINUE)
     [sentence] = warnings(tmp_path, *steps)
     assert sentence.startswith("one: Its failure is ignored")
 
 
 def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None:
     """One transient failure, or a rig that cannot run twice, would end hours of work."""
-    rig = [{"type": "command", "command": {"run": "mkdir out"}}]
-    found = warnings(tmp_path, loop("improve", codon("two", rigSetup=rig), limit=20))
+    rig = [rig_command("mkdir out")]
+    found = warnings(tmp_path, loop("improve", plain_codon("two", rigSetup=rig), limit=20))
     assert [sentence.partition(":")[0] for sentence in found] == ["two", "two"]
     assert "'allowFailure'" in found[0]
     assert "onFailure 'abort'" in found[1]
@@ -120,6 +98,6 @@ def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None
 
 def test_a_plan_without_its_hank_has_nothing_to_warn_about(tmp_path: Path) -> None:
     """A server that resumes a recorded plan starts without warnings or the hank file."""
-    loaded = load(written(tmp_path, codon("one", continuationMode=CONTINUE)))
+    loaded = load(write_hank(tmp_path, plain_codon("one", continuationMode=CONTINUE)))
     assert list(advice(loaded))
     assert list(advice(replace(loaded, prompts={}))) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.advice import advice
 from hankweave_server.hank.load import LoadedHank, load
 from hankweave_server.hank.references import requirements_of
-
-
-def written(directory: Path, *steps: dict[str, Any], **fields: Any) -> Path:
-    path = directory / "hank.json"
-    path.write_text(json.dumps({"hank": steps, **fields}))
-    return path
-
-
-def a_codon(name: str = "a", **fields: Any) -> dict[str, Any]:
-    codon = {"id": name, "name": "N", "model": "own", "continuationMode": "fresh"}
-    return codon | {"promptText": "Do it.", "trackedFiles": ["**"]} | fields
+from support.scripted_hank import loop, plain_codon, write_hank
 
 
 def codons_of(loaded: LoadedHank) -> list[Codon]:
@@ -75,7 +64,7 @@ def test_all_missing_requirements_are_reported_before_the_run(
     """The first start names every missing requirement, not only the first."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     wanted = {"env": ["NO_SUCH_KEY"], "tools": ["no-such-tool"]}
-    loaded = hank_loading.read(written(tmp_path, a_codon(), requirements=wanted))
+    loaded = hank_loading.read(write_hank(tmp_path, plain_codon("a"), requirements=wanted))
     with pytest.raises(Stop) as stop:
         hank_loading.refuse(requirements_of(loaded.hank, os.environ))
 
@@ -89,18 +78,19 @@ def test_all_missing_requirements_are_reported_before_the_run(
 
 def test_the_model_of_the_overrides_is_every_codons(tmp_path: Path) -> None:
     """It applies inside loops too; the idle timeout applies only to codons without their own."""
-    loop = {"type": "loop", "id": "l", "name": "L", "codons": [a_codon("b", shimIdleTimeout=5)]}
-    loop |= {"terminateOn": {"type": "iterationLimit", "limit": 2}}
+    short = loop("l", plain_codon("b", shimIdleTimeout=5), limit=2)
     overrides = {"model": "theirs", "shimIdleTimeout": 60}
-    loaded = load(written(tmp_path, a_codon(), loop, overrides=overrides))
+    loaded = load(write_hank(tmp_path, plain_codon("a"), short, overrides=overrides))
     found = [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)]
     assert found == [("theirs", 60), ("theirs", 5)]
 
 
 def test_without_overrides_a_codon_keeps_its_own(tmp_path: Path) -> None:
     """An empty `overrides` changes nothing."""
-    loaded = load(written(tmp_path, a_codon(), overrides={}))
-    assert [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)] == [("own", None)]
+    loaded = load(write_hank(tmp_path, plain_codon("a"), overrides={}))
+    assert [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)] == [
+        ("sonnet", None)
+    ]
 
 
 # --- Advice ---------------------------------------------------------------------------------------
@@ -110,8 +100,8 @@ def test_probable_mistakes_are_reported(tmp_path: Path) -> None:
     """An unused text, an unknown variable, `lastCopied` without a copy, and empty tracked files."""
     (tmp_path / "p.md").write_text("Read <%DATA_ROOT%> and <%DATA_DIR%>.")
     command = {"type": "command", "command": {"run": "ls", "workingDirectory": "lastCopied"}}
-    codon = a_codon(promptFile="p.md", rigSetup=[command], trackedFiles=[])
-    found = list(advice(load(written(tmp_path, codon))))
+    codon = plain_codon("a", promptFile="p.md", rigSetup=[command], trackedFiles=[])
+    found = list(advice(load(write_hank(tmp_path, codon))))
     assert len(found) == 4
     assert "promptFile is used" in found[0]
     assert "<%DATA_ROOT%> is not a known variable" in found[1]
@@ -134,8 +124,8 @@ def test_permissions_of_an_agent_that_may_not_ask_are_reported(
 ) -> None:
     """Permissions of the hank or the codon are reported, because the codon would fail."""
     for path in (
-        written(tmp_path, a_codon(agent=agent, permissions=permissions)),
-        written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
+        write_hank(tmp_path, plain_codon("a", agent=agent, permissions=permissions)),
+        write_hank(tmp_path, plain_codon("a", agent=agent), overrides={"permissions": permissions}),
     ):
         expected = [
             "a: Its agent is not known to ask for permission, so the codon would fail with these."
@@ -151,10 +141,12 @@ def test_ten_thousand_codons_load_and_are_planned_in_order(tmp_path: Path) -> No
     (tmp_path / "p.md").write_text("Do it.")
     (tmp_path / "t").mkdir()
     rig = [{"type": "copy", "copy": {"from": "t", "to": "t"}}]
-    codons = [a_codon(f"c{number}", promptFile="p.md", rigSetup=rig) for number in range(10_000)]
+    codons = [
+        plain_codon(f"c{number}", promptFile="p.md", rigSetup=rig) for number in range(10_000)
+    ]
     for codon in codons:
         del codon["promptText"]
 
-    path = written(tmp_path, *codons)
+    path = write_hank(tmp_path, *codons)
     plan = initial_plan(hank_loading.read(path).hank)
     assert [entry.codon_id for entry in plan] == [f"c{number}" for number in range(10_000)]

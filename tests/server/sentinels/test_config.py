@@ -100,6 +100,9 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         assert part in found
 
 
+ENUM = {"output": "enum", "enumValues": ["a"]}
+
+
 def event(on: str, path: str, value: object = "x", operator: str = "equals") -> dict[str, Any]:
     condition = {"operator": operator, "path": path, "value": value}
     return {"type": "event", "on": [on], "conditions": [condition]}
@@ -114,24 +117,9 @@ def event(on: str, path: str, value: object = "x", operator: str = "equals") -> 
         ({"structuredOutput": {"output": "object"}}, "exactly one"),
         ({"structuredOutput": {"output": "object", "schemaStr": "z.dat()"}}, "TypeError"),
         ({"structuredOutput": {"output": "object", "jsonSchema": {"type": 3}}}, "JSON Schema"),
-        (
-            {"joinString": "x", "structuredOutput": {"output": "enum", "enumValues": ["a"]}},
-            "joinString",
-        ),
-        (
-            {
-                "output": {"format": "jsonl"},
-                "structuredOutput": {"output": "enum", "enumValues": ["a"]},
-            },
-            "format",
-        ),
-        (
-            {
-                "output": {"file": "x.md"},
-                "structuredOutput": {"output": "enum", "enumValues": ["a"]},
-            },
-            ".ndjson",
-        ),
+        ({"structuredOutput": ENUM, "joinString": "x"}, "joinString"),
+        ({"structuredOutput": ENUM, "output": {"format": "jsonl"}}, "format"),
+        ({"structuredOutput": ENUM, "output": {"file": "x.md"}}, ".ndjson"),
         ({"trigger": event("info", "nowhere")}, "'nowhere'"),
         ({"trigger": event("file.updated", "content")}, "'content'"),
         ({"trigger": event("info", "message", "(", "matches")}, "regular expression"),

@@ -9,27 +9,22 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hankweave_protocol.codec import transition_body
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     ErrorEvent,
     EventData,
     ExitStatus,
-    FileSource,
-    FileUpdated,
-    ResultingState,
     SentinelError,
     SentinelLoaded,
     SentinelOutput,
     SentinelTriggered,
     SentinelUnloaded,
-    StateTransition,
-    ToolResult,
 )
 from hankweave_protocol.state import NO_SENTINELS, Tokens
-from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated, Transition
+from hankweave_protocol.transitions import RunCompleted, SentinelStatesUpdated
 from hankweave_server.sentinels.providers.base import CallFailed, ModelCall
 from hankweave_server.sentinels.strategies import TRIGGER_LIMIT
+from support.events import a_file_change, a_tool_result, recorded
 from support.sentinels import (
     CODON,
     RUN,
@@ -48,21 +43,11 @@ def failing(*, retriable: bool = True, fatal: str | None = None) -> Actor:
     return Actor(answer=lambda call: failure)
 
 
-def a_transition(transition: Transition) -> StateTransition:
-    state = ResultingState(current_run_id=RUN, run_count=1, total_cost=0.0, current_run_cost=0.0)
-    return StateTransition(
-        transition_type=transition.TYPE,
-        transition=transition_body(transition),
-        resulting_state=state,
-    )
-
-
 async def test_an_event_becomes_an_answer_on_disk_and_on_the_wire(tmp_path: Path) -> None:
     """A sentinel's answer is written to its file and to an event with its cost and number."""
     actor = Actor(tokens=_tokens(120, 30))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(info("one"))
-        await stage.drain()
+        await stage.process(info("one"))
 
         (output,) = stage.events_of(SentinelOutput)
         assert (output.content, output.cost, output.trigger_number) == ("heard one;", 0.25, 1)
@@ -102,9 +87,8 @@ async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
     async with on_stage(tmp_path, entry_of(watcher)) as stage:
         own: list[EventData] = [entry for entry in stage.published if isinstance(entry, EventData)]
         states = SentinelStatesUpdated(run_id=RUN, codon_id=CODON, sentinels=NO_SENTINELS)
-        stage.show(*own, a_transition(states), info("real"))
-        stage.show(a_transition(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
-        await stage.drain()
+        stage.show(*own, recorded(states), info("real"))
+        await stage.process(recorded(RunCompleted(run_id=RUN, end_time="2025-01-04T12:00:00.000Z")))
         assert stage.prompts == ["info", "state.transition"]
 
 
@@ -175,8 +159,7 @@ async def test_a_codons_end_flushes_what_waits(tmp_path: Path) -> None:
     """Events still held by a debounce or a count are sent to the model before the codon ends."""
     count = a_sentinel(execution={"strategy": "count", "threshold": 100})
     async with on_stage(tmp_path, entry_of(count)) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         assert stage.prompts == ["1;2;"]
 
 
@@ -226,30 +209,13 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
 # --- failures ---------------------------------------------------------------------------------
 
 
-async def test_three_failures_in_a_row_unload(tmp_path: Path) -> None:
-    """The default limit is three; each failure is reported, and waiting triggers as dropped."""
-    async with on_stage(tmp_path, entry_of(a_sentinel()), actor=failing()) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
-
-        errors: list[SentinelError] = stage.events_of(SentinelError)
-        failures = [error for error in errors if error.error_type == "llm-call-failed"]
-        assert [error.consecutive_failure_count for error in failures] == [1, 2, 3]
-        assert sum(error.dropped for error in errors) == 2
-        (gone,) = stage.events_of(SentinelUnloaded)
-        assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 3)
-        assert stage.state.failed_llm_calls == 3
-        assert not stage.watch.is_watching
-
-
 async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None:
     """Only failures in a row count."""
     answers = iter([0, 0, 1, 0, 0])
     failure = CallFailed("busy", retriable=True)
     actor = Actor(answer=lambda call: "fine" if next(answers) else failure)
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
+        await stage.process(*(info(str(number)) for number in range(5)))
         assert stage.watch.is_watching
 
 
@@ -257,15 +223,13 @@ async def test_a_fatal_error_unloads_at_once_unless_configured_otherwise(tmp_pat
     """A wrong key is not retried; with `unloadOnFatalError: false` it is an ordinary failure."""
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         (gone,) = stage.events_of(SentinelUnloaded)
         assert (gone.reason, gone.error_type) == ("fatal-error", "configuration")
 
     patient = a_sentinel(errorHandling={"unloadOnFatalError": False, "maxConsecutiveFailures": 9})
     async with on_stage(tmp_path, entry_of(patient), actor=fatal) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         assert stage.watch.is_watching
 
 
@@ -273,8 +237,7 @@ async def test_an_endless_answer_is_a_failed_call(tmp_path: Path) -> None:
     """An endpoint that sends megabytes fills neither the journal nor the clients' connections."""
     actor = Actor(answer=lambda call: "x" * (1024 * 1024 + 1))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "llm-call-failed"
         assert stage.events_of(SentinelOutput) == []
@@ -284,8 +247,7 @@ async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path
     """The next trigger is handled normally."""
     picky = a_sentinel(userPromptText="{{ events[0].data.message.nothing.at.all }}")
     async with on_stage(tmp_path, entry_of(picky)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert (error.error_type, error.retriable) == ("template-render-failed", False)
         assert stage.prompts == []
@@ -298,8 +260,7 @@ async def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None
         (file,) = stage.outputs()
         file.unlink()
         file.mkdir()
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "file-write-failed"
 
@@ -309,8 +270,7 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
     slow = {"operator": "matches", "path": "message", "value": "(.*a){20}$"}
     trigger = {"type": "event", "on": ["info"], "conditions": [slow]}
     async with on_stage(tmp_path, entry_of(a_sentinel(trigger=trigger))) as stage:
-        stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
-        await stage.drain()
+        await stage.process(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
         (error,) = stage.events_of(SentinelError)
         assert error.error_type == "trigger-failed"
         (gone,) = stage.events_of(SentinelUnloaded)
@@ -325,8 +285,7 @@ async def test_triggers_are_published_only_where_configured(tmp_path: Path) -> N
     config = a_sentinel(reportToWebsocket={"triggers": True})
     quiet = {"reportToWebsocket": {"outputs": False, "lifecycle": False}}
     async with on_stage(tmp_path, entry_of(config, **quiet)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (triggered,) = stage.events_of(SentinelTriggered)
         assert (triggered.strategy, triggered.event_count) == ("immediate", 1)
         assert stage.events_of(SentinelOutput) == stage.events_of(SentinelLoaded) == []
@@ -337,8 +296,7 @@ async def test_costs_add_up(tmp_path: Path) -> None:
     """The state has the cost of each sentinel and the total."""
     second = a_sentinel(id="second")
     async with on_stage(tmp_path, entry_of(a_sentinel()), entry_of(second)) as stage:
-        stage.show(info("1"), info("2"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"))
         states = stage.watch.states()
         assert [each.total_cost for each in states.loaded] == [0.5, 0.5]
         assert states.total_cost == 1.0
@@ -367,21 +325,8 @@ async def test_the_content_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("secret")
         (stage.layout.work_tree / "link.md").symlink_to(tmp_path / "secret")
         for name in ("a.md", "link.md", "gone.md"):
-            stage.show(_updated(name))
-
-        await stage.drain()
+            await stage.process(a_file_change(name))
         assert stage.prompts == ["the text", "", ""]
-
-
-def _updated(path: str) -> FileUpdated:
-    return FileUpdated(
-        path=path,
-        filename=path,
-        action="modified",
-        sha256="0" * 64,
-        bytes=1,
-        source=FileSource(kind="tool_use"),
-    )
 
 
 # --- loading ----------------------------------------------------------------------------------
@@ -426,8 +371,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
     """Each question carries the trimmed conversation so far; the file has turns and metadata."""
     config = a_sentinel(conversational=TALK, systemPromptText="You watch {{ codon.name }}.")
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("1"), info("2"), info("3"), info("4"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"), info("3"), info("4"))
         last = stage.actor.calls[-1]
         assert [message.content for message in last.messages] == [
             "2;",
@@ -449,8 +393,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
         "metadata": {"trimStrategy": "maxTurns", "maxTurns": 2},
     }
     async with on_stage(tmp_path, entry_of(config)) as again:
-        again.show(info("5"))
-        await again.drain()
+        await again.process(info("5"))
         assert len(again.actor.calls[0].messages) == 5
 
 
@@ -460,14 +403,12 @@ async def test_a_conversation_breaks_off_at_a_failure_unless_configured_otherwis
     """With `continueOnError`, a failure counts as it does for other sentinels."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(config), actor=failing()) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         assert not stage.watch.is_watching
 
     going_on = a_sentinel(conversational=TALK | {"continueOnError": True}, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(going_on), actor=failing()) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         assert stage.watch.is_watching
 
 
@@ -496,8 +437,7 @@ async def test_structured_answers_are_checked_and_written_as_lines(tmp_path: Pat
     )
     actor = Actor(answer=lambda call: next(answers))
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
-        stage.show(info("1"), info("2"), info("3"))
-        await stage.drain()
+        await stage.process(info("1"), info("2"), info("3"))
         (output,) = stage.events_of(SentinelOutput)
         assert (output.output_type, output.content) == ("structured", {"risk": "high"})
         assert len(stage.events_of(SentinelError)) == 2
@@ -517,29 +457,14 @@ async def test_a_condition_reads_what_the_event_says(tmp_path: Path) -> None:
     trigger = {"type": "event", "on": ["tool.result"], "conditions": [failed]}
     config = a_sentinel(trigger=trigger, userPromptText="{{ events[0].data.toolUseId }}")
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(_result("good", is_error=False), _result("bad", is_error=True))
-        await stage.drain()
+        await stage.process(a_tool_result("good"), a_tool_result("bad", is_error=True))
         assert stage.prompts == ["bad"]
-
-
-def _result(name: str, *, is_error: bool) -> ToolResult:
-    return ToolResult(
-        codon_id=CODON,
-        tool_use_id=name,
-        tool_name="Bash",
-        result="",
-        truncated=False,
-        original_length=0,
-        execution_time_ms=1,
-        is_error=is_error,
-    )
 
 
 async def test_a_call_has_the_parameters_of_its_configuration(tmp_path: Path) -> None:
     """Retries, tokens and temperature are passed to the model unchanged."""
     params = {"temperature": 0.5, "maxOutputTokens": 100, "maxRetries": 4}
     async with on_stage(tmp_path, entry_of(a_sentinel(llmParams=params))) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         call: ModelCall = stage.actor.calls[0]
         assert (call.temperature, call.max_output_tokens, call.max_retries) == (0.5, 100, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hankweave_protocol.events import SentinelUnloaded
+from hankweave_protocol.events import SentinelError, SentinelUnloaded
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.providers.base import CallFailed
@@ -51,22 +51,30 @@ async def test_files_come_before_texts_and_a_sentinel_knows_itself(tmp_path: Pat
         userPromptText="{{ sentinel.name }}: {{ sentinel.description }}",
     )
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("1"))
-        await stage.drain()
+        await stage.process(info("1"))
         (call,) = stage.actor.calls
         assert call.system == "You watch.\n\nBe brief."
         assert call.messages[-1].content == "narrator\n\nWatcher: Looks on."
 
 
-async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> None:
-    """errorHandling.maxConsecutiveFailures replaces the default of three."""
-    config = a_sentinel(errorHandling={"maxConsecutiveFailures": 2})
+@pytest.mark.parametrize(("handling", "most"), [(None, 3), ({"maxConsecutiveFailures": 2}, 2)])
+async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(
+    tmp_path: Path, handling: dict[str, int] | None, most: int
+) -> None:
+    """The default limit is three; each failure is reported, and waiting triggers as dropped."""
     actor = Actor(answer=lambda call: CallFailed("busy", retriable=True))
+    config = a_sentinel(errorHandling=handling)
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
-        stage.show(*(info(str(number)) for number in range(5)))
-        await stage.drain()
+        await stage.process(*(info(str(number)) for number in range(5)))
+        errors: list[SentinelError] = stage.events_of(SentinelError)
+        failures = [error for error in errors if error.error_type == "llm-call-failed"]
+        counts = [error.consecutive_failure_count for error in failures]
+        assert counts == list(range(1, most + 1))
+        assert sum(error.dropped for error in errors) == 5 - most
         (gone,) = stage.events_of(SentinelUnloaded)
-        assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", 2)
+        assert (gone.reason, gone.llm_call_count) == ("consecutive-failures", most)
+        assert stage.state.failed_llm_calls == most
+        assert not stage.watch.is_watching
 
 
 async def test_a_sequence_with_conditions_and_gaps_fires(tmp_path: Path) -> None:
@@ -85,6 +93,5 @@ async def test_a_sequence_with_conditions_and_gaps_fires(tmp_path: Path) -> None
     text = "{% for event in events %}{{ event.data.message }};{% endfor %}"
     config = a_sentinel(trigger=trigger, userPromptText=text)
     async with on_stage(tmp_path, entry_of(config)) as stage:
-        stage.show(info("end"), info("begin"), info("other"), info("end"))
-        await stage.drain()
+        await stage.process(info("end"), info("begin"), info("other"), info("end"))
         assert stage.prompts == ["begin;end;"]
