@@ -22,102 +22,44 @@ from hankweave_server.git import objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
+from support.crashes import crash_after
 from support.waiting import eventually_blocking
 
-
-class SimulatedCrash(BaseException):
-    """An exception that ends the process, as seen by the code under test."""
-
-
-class CrashingSystem:
-    """A system layer that counts disk-changing calls and crashes before the n-th."""
-
-    CHANGES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod")
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.seen = 0
-
-    def crash_before(self, number: int) -> None:
-        self.seen = 0
-        self._monkeypatch.undo()
-        for name in self.CHANGES:
-            self._monkeypatch.setattr(os, name, self._counting(getattr(os, name), number))
-
-        self._monkeypatch.setattr(os, "open", self._counting_creations(os.open, number))
-
-    def rest(self) -> None:
-        self._monkeypatch.undo()
-
-    def _counting(self, real, number):
-        def call(*arguments, **details):
-            self._step(number)
-            return real(*arguments, **details)
-
-        return call
-
-    def _counting_creations(self, real, number):
-        def call(path, flags, *arguments, **details):
-            if flags & os.O_CREAT:
-                self._step(number)
-
-            return real(path, flags, *arguments, **details)
-
-        return call
-
-    def _step(self, number):
-        self.seen += 1
-        if self.seen >= number:
-            raise SimulatedCrash
+NAMES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod", "open")
+CHANGES = [(os, name) for name in NAMES]
+"""The calls that change the disk."""
 
 
-@pytest.fixture
-def system(monkeypatch):
-    return CrashingSystem(monkeypatch)
-
-
-def crash_points(limit):
-    return range(1, limit)
-
-
-def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system):
+def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path):
     """Wherever repository creation is cut off, the next start makes a working repository."""
     survived = 0
-    for number in crash_points(60):
+    for number in range(60):
         root = tmp_path / str(number)
         (root / "agentRoot").mkdir(parents=True)
         layout = Layout.of_execution(root)
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             repo_init.make_ready(layout)
-            survived += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        survived += not crash.happened
         CheckpointEngine.open(layout).close()
         assert [path.name for path in layout.checkpoints.iterdir() if ".new" in path.name] == []
 
     assert survived > 0
 
 
-def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
+def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab):
     """Wherever a checkpoint is cut off, the earlier ones survive and the next start cleans up."""
     lab.write("a", "1")
     first = lab.checkpoint()
     finished = 0
-    for number in crash_points(40):
+    for number in range(40):
         lab.write("a", f"content {number}")
         lab.write("secret", f"content {number}", 0o600)
         head = lab.engine.head()
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             lab.checkpoint()
-            finished += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        finished += not crash.happened
         lab.reopen(forget=True)
         assert first.sha in [facts.sha for facts in lab.engine.commits()]
         assert lab.engine.head() == head or lab.engine.facts(lab.engine.head()).parents == (head,)
@@ -129,7 +71,7 @@ def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
     assert all(lab.engine.verify(facts.sha) == [] for facts in lab.engine.commits())
 
 
-def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
+def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab):
     """Wherever a restore is cut off, repeating it ends in exactly the target."""
     lab.write("a", "1", 0o600)
     lab.write("d/e/f", "1")
@@ -138,7 +80,7 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
     target = lab.checkpoint()
     then = lab.picture()
     finished = 0
-    for number in crash_points(60):
+    for number in range(60):
         for name in ("a", "d", "l", "empty"):
             if lab.exists(name):
                 lab.delete(name)
@@ -148,14 +90,10 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
         lab.write("later/x", "2")
         lab.write("a", "2")
         safety = lab.checkpoint(kind="safety", codon=None)
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             lab.engine.restore(target.sha, safety.sha)
-            finished += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        finished += not crash.happened
         lab.reopen(forget=number % 2 == 0)
         lab.engine.restore(target.sha, safety.sha)
         assert lab.picture() == then

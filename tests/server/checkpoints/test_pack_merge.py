@@ -28,13 +28,10 @@ from hankweave_server.git.pack_reader import PackReader, read_index
 from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking, StepInterrupted
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
+from support.crashes import crash_after
 
 never = Pace(lambda: False)
 MOST_PACKS = 64
-
-
-class PowerCut(BaseException):
-    """A simulated crash that no code under test may catch."""
 
 
 class Writer:
@@ -318,37 +315,10 @@ def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeyp
 # Crashes
 
 
-@pytest.fixture
-def cut(monkeypatch):
-    """Return a function that lets so many calls pass and stops the process before the next."""
-    real = {name: getattr(os, name) for name in ("mkdir", "rename", "unlink", "fsync", "utime")}
-    real |= {name: getattr(os, name) for name in ("chmod", "rmdir", "pwrite", "write", "open")}
-
-    def at(count: int) -> None:
-        left = iter(range(count))
-
-        def counted(name: str):
-            def call(*arguments, **options):
-                reads = name == "open" and not arguments[1] & os.O_CREAT
-                if not reads and next(left, None) is None:
-                    raise PowerCut
-
-                return real[name](*arguments, **options)
-
-            return call
-
-        for name in real:
-            monkeypatch.setattr(os, name, counted(name))
-
-    def rest() -> None:
-        for name, call in real.items():
-            monkeypatch.setattr(os, name, call)
-
-    at.rest = rest
-    return at
+NAMES = ("mkdir", "rename", "unlink", "fsync", "utime", "chmod", "rmdir", "pwrite", "write", "open")
 
 
-def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer, cut):
+def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer):
     """All objects are there after it, and the next repack leaves one copy of each."""
     shas = writer.checkpoints(3)
     lab.engine.close()
@@ -360,17 +330,12 @@ def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer, cut):
         shutil.rmtree(repository)
         shutil.copytree(original, repository)
         work = repacking(lab)
-        cut(count)
-        try:
-            finished = work.run(never).finished
-        except PowerCut:
-            finished = False
-        finally:
-            cut.rest()
+        with crash_after(count, *((os, name) for name in NAMES)) as crash:
+            assert work.run(never).finished
 
         CheckpointEngine.open(lab.layout).close()
         assert not list(repository.rglob("tmp_*"))
-        if finished:
+        if not crash.happened:
             break
 
         assert objects(lab) == listed, count

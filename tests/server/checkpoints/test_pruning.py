@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hankweave_server.checkpoints.pruning import Housekeeping, PruningOutdated
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.git.repack import Pace
 from hankweave_server.git.repo import ShadowRepo
+from support.crashes import crash_after
 from support.git_facts import GitWitness
 
 FIRST = RunId("1736000000000-aaaaaa-aaaaaa")
@@ -30,10 +29,6 @@ NONE: frozenset[Sha] = frozenset()
 
 def never() -> bool:
     return False
-
-
-class PowerCut(BaseException):
-    """A simulated power cut that no code under test may catch."""
 
 
 @pytest.fixture
@@ -409,16 +404,25 @@ def test_it_stops_between_two_steps(lab, past, housekeeping):
     assert stored(lab).isdisjoint(past.abandoned)
 
 
+CHANGES = (
+    (Path, "rename"),
+    (Path, "unlink"),
+    (ShadowRepo, "point"),
+    (ShadowRepo, "drop"),
+    (ShadowRepo, "write_index"),
+    (shutil, "rmtree"),
+    (os, "fsync"),
+)
+
+
 @pytest.mark.parametrize("moment", range(0, 24))
-def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
+def test_a_crash_leaves_what_stays_whole(lab, past, moment):
     """After a power cut, kept checkpoints are intact, and the next pruning completes."""
     before = content(lab, past.base, past.now)
-    with monkeypatch.context() as patch:
-        housekeeping = opened(lab)
-        pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
-        cut_power(patch, moment)
-        with contextlib.suppress(PowerCut):
-            housekeeping.prune(pruning, never)
+    housekeeping = opened(lab)
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    with crash_after(moment, *CHANGES):
+        housekeeping.prune(pruning, never)
 
     lab.reopen()
     assert content(lab, past.base, past.now) == before
@@ -429,28 +433,6 @@ def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
     assert content(lab, past.base, past.now) == before
     assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
     lab.assert_sound()
-
-
-def cut_power(patch, count: int) -> None:
-    """Allow a number of operations, and cut the power at the next."""
-    left = iter(range(count))
-
-    def counted(act: Callable) -> Callable:
-        def act_or_die(*arguments, **options):
-            if next(left, None) is None:
-                raise PowerCut
-            return act(*arguments, **options)
-
-        return act_or_die
-
-    for name in ("rename", "unlink"):
-        patch.setattr(Path, name, counted(getattr(Path, name)))
-
-    for name in ("point", "drop", "write_index"):
-        patch.setattr(ShadowRepo, name, counted(getattr(ShadowRepo, name)))
-
-    patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-    patch.setattr(os, "fsync", counted(os.fsync))
 
 
 # Pins

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from hankweave_server.git.pack_reader import read_index
 from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
+from support.crashes import crash_after
 
 never = Pace(lambda: False)
 """The pace of a repack that is not asked to stop."""
@@ -34,10 +34,6 @@ def after(steps: int) -> Pace:
     """Return the pace of a repack that is asked to stop after that many steps."""
     asked = iter(range(steps))
     return Pace(lambda: next(asked, None) is None)
-
-
-class PowerCut(BaseException):
-    """A simulated power cut that no code under test may catch."""
 
 
 @pytest.fixture
@@ -424,45 +420,27 @@ def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
     assert content(lab, shas) == before
 
 
-@pytest.fixture
-def power_cut(monkeypatch) -> Callable[[int], None]:
-    """Allow a number of renames, removals and flushes, and cut the power at the next."""
-    real = {name: getattr(Path, name) for name in ("rename", "unlink", "chmod")}
-    removal, flush = shutil.rmtree, os.fsync
-
-    def at(count: int) -> None:
-        left = iter(range(count))
-
-        def counted(act):
-            def act_or_die(*arguments, **options):
-                if next(left, None) is None:
-                    raise PowerCut
-                return act(*arguments, **options)
-
-            return act_or_die
-
-        for name, act in real.items():
-            monkeypatch.setattr(Path, name, counted(act))
-
-        monkeypatch.setattr(shutil, "rmtree", counted(removal))
-        monkeypatch.setattr(os, "fsync", counted(flush))
-
-    return at
+CHANGES = (
+    (Path, "rename"),
+    (Path, "unlink"),
+    (Path, "chmod"),
+    (shutil, "rmtree"),
+    (os, "fsync"),
+)
 
 
 @pytest.mark.parametrize("moment", range(0, 60, 3))
-def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
+def test_a_crash_loses_nothing(lab, moment, monkeypatch):
     """After a power cut every object is there, and the next start completes the repack."""
     shas = grow(lab, 12, unchanged=6)
     before, listed = content(lab, shas), objects(lab)
     with monkeypatch.context() as patch:
         patch.setattr(repack, "STEP_OBJECTS", 40)
         housekeeping = opened(lab)
-        power_cut(moment)
-        with pytest.raises(PowerCut):
+        with crash_after(moment, *CHANGES) as crash:
             housekeeping.consolidate(never)
 
-    monkeypatch.undo()
+    assert crash.happened
     lab.reopen()
     assert leftovers(lab) == []
     assert (content(lab, shas), objects(lab)) == (before, listed)

@@ -28,6 +28,7 @@ from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.open import open_ledger
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.crashes import crash_after
 from support.histories import (
     LATER,
     SteppingClock,
@@ -334,30 +335,8 @@ async def test_a_start_continues_a_takeover_that_died_before_its_save(layout: La
 # --- compound faults ------------------------------------------------------------------------------
 
 
-class SimulatedCrash(BaseException):
-    """The end of the process: no `except Exception` catches it."""
-
-
-CHANGES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
-
-
-def crash_before(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
-    """Make the n-th call that can change the disk end the process."""
-    calls = 0
-
-    def counting(real):
-        def call(*arguments, **named):
-            nonlocal calls
-            calls += 1
-            if calls >= nth:
-                raise SimulatedCrash
-
-            return real(*arguments, **named)
-
-        return call
-
-    for name in CHANGES:
-        monkeypatch.setattr(os, name, counting(getattr(os, name)))
+NAMES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
+CHANGES = [(os, name) for name in NAMES]
 
 
 def both_bad(layout: Layout) -> None:
@@ -377,27 +356,22 @@ def no_journal(layout: Layout) -> None:
 
 @pytest.mark.parametrize("damage", [both_bad, ahead, no_journal], ids=lambda each: each.__name__)
 async def test_a_recovery_that_dies_at_any_step_is_done_again(
-    tmp_path: Path, monkeypatch, damage: Callable[[Layout], None]
+    tmp_path: Path, damage: Callable[[Layout], None]
 ):
     """However often the recovery is interrupted, the next start reaches the same runs."""
     clock = SteppingClock()
-    for nth in range(1, 60):
-        layout = Layout.of_execution(tmp_path / str(nth))
+    for number in range(60):
+        layout = Layout.of_execution(tmp_path / str(number))
         state = await with_history(layout)
         damage(layout)
-        crashed = False
-        with monkeypatch.context() as patch:
-            crash_before(patch, nth)
-            try:
-                open_ledger(layout, clock, rebuild=None, new_id=lambda: "id").journal.close()
-            except SimulatedCrash:
-                crashed = True
+        with crash_after(number, *CHANGES) as crash:
+            open_ledger(layout, clock, rebuild=None, new_id=lambda: "id").journal.close()
 
         ledger = await opened(layout)
         assert [run.run_id for run in ledger.state.runs] == [RUN]
         assert ledger.state.execution_plan == state.execution_plan
         assert fold_of(layout) == ledger.state
-        if not crashed:
+        if not crash.happened:
             return
 
     raise AssertionError("the recovery never came to its end")
