@@ -12,12 +12,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -35,12 +34,11 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
-from support.lock_starter import crash
+from support.lock_witness import Starter, crash, starters
 from support.waiting import LIMIT, limited
 
 RUN = RunId("1736000000000-abc123-def456")
 BEAT = timedelta(milliseconds=10)
-IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]
 
 
 class MovedClock:
@@ -85,62 +83,16 @@ class BeatenClock(MovedClock):
             assert self._asked.acquire(timeout=LIMIT), "no beat"
 
 
-class Server:
-    """A process that tries to own the lock."""
-
-    def __init__(self, root: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.lock_starter", str(root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))},
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, command: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def ask(self, command: str) -> dict[str, Any]:
-        self.send(command)
-        return self.answer()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        self.answer()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-@contextlib.contextmanager
-def servers(root: Path, count: int) -> Iterator[list[Server]]:
-    with contextlib.ExitStack() as stack:
-        started = [Server(root) for _ in range(count)]
-        yield [stack.enter_context(server) for server in started]
-
-
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout.of_execution(tmp_path / "execution")
+
+
+@contextlib.contextmanager
+def servers(layout: Layout, count: int) -> Iterator[list[Starter]]:
+    """Start processes that try to own the lock."""
+    with starters(layout.root.with_name("log"), count) as started:
+        yield started
 
 
 def written(layout: Layout) -> dict[str, Any]:
@@ -275,22 +227,22 @@ def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout)
 @pytest.mark.parametrize("begin", ["nothing", "stale"])
 def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
     """T-L1, T-L2: of eight concurrent starters one owns, without a lock or with a stale one."""
-    with servers(layout.root, 8) as starters:
+    with servers(layout, 8) as rivals:
         for _ in range(25):
-            for starter in starters:
-                starter.send("acquire")
+            for rival in rivals:
+                rival.tell("acquire", layout.root)
 
-            answers = [starter.answer() for starter in starters]
+            answers = [rival.answer() for rival in rivals]
             owners = [i for i, answer in enumerate(answers) if answer["owned"]]
             assert len(owners) == 1, answers
-            assert starters[owners[0]].ask("verify") == {"done": True}
-            starters[owners[0]].ask("crash" if begin == "stale" else "release")
+            assert rivals[owners[0]].ask("hold") == {"done": True}
+            rivals[owners[0]].ask("crash" if begin == "stale" else "release")
 
 
 def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
     """T-L4: after SIGKILL the next start owns without waiting, and knows the dead pid."""
-    with servers(layout.root, 1) as [owner]:
-        assert owner.ask("acquire")["owned"]
+    with servers(layout, 1) as [owner]:
+        assert owner.ask("acquire", layout.root)["owned"]
         owner.kill()
 
     lock = acquire(layout, SystemClock(), wait=_never_wait)
@@ -301,8 +253,8 @@ def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
 
 def test_a_stopped_owner_still_owns(layout: Layout) -> None:
     """T-L3: a server under SIGSTOP is not replaced, and continues after SIGCONT."""
-    with servers(layout.root, 1) as [owner]:
-        assert owner.ask("acquire")["owned"]
+    with servers(layout, 1) as [owner]:
+        assert owner.ask("acquire", layout.root)["owned"]
         os.kill(owner.pid, signal.SIGSTOP)
         hours_later = MovedClock()
         hours_later.wall = datetime(2999, 1, 4, tzinfo=UTC)
@@ -311,7 +263,7 @@ def test_a_stopped_owner_still_owns(layout: Layout) -> None:
 
         os.kill(owner.pid, signal.SIGCONT)
         assert refusal.value.pid == owner.pid
-        assert owner.ask("verify") == {"done": True}
+        assert owner.ask("hold") == {"done": True}
         assert owner.ask("release") == {"done": True}
 
 
@@ -518,15 +470,15 @@ def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own
     layout: Layout,
 ) -> None:
     """T-L10: if .hankweave is moved away and another server starts, the old one fences itself."""
-    with servers(layout.root, 2) as [old, new]:
-        assert old.ask("acquire")["owned"]
+    with servers(layout, 2) as [old, new]:
+        assert old.ask("acquire", layout.root)["owned"]
         layout.state_directory.rename(layout.root / "moved")
-        assert new.ask("acquire")["owned"]
+        assert new.ask("acquire", layout.root)["owned"]
         before = snapshot(layout.state_directory)
         assert "guard" in old.ask("beat")["lost"]
         old.ask("release")
         assert snapshot(layout.state_directory) == before
-        assert new.ask("verify") == {"done": True}
+        assert new.ask("hold") == {"done": True}
 
 
 def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
