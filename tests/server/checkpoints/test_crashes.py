@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
 from support.crashes import crash_after
+from support.damage import unpack
 from support.waiting import eventually_blocking
 
 NAMES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod", "open")
@@ -245,17 +245,7 @@ def test_a_full_disk_in_mid_restore_is_reported(lab, monkeypatch):
 
 def object_file(lab, name: str) -> Path:
     """Unpack all objects, so that one can be damaged, and return its file."""
-    packs = lab.layout.shadow_repository / "objects" / "pack"
-    for pack in list(packs.glob("*.pack")):
-        moved = lab.layout.root / pack.name
-        pack.rename(moved)
-        pack.with_suffix(".idx").unlink()
-        environment = {**os.environ, "GIT_DIR": str(lab.layout.shadow_repository)}
-        with moved.open("rb") as content:
-            subprocess.run(
-                ["git", "unpack-objects", "-q"], stdin=content, env=environment, check=True
-            )
-
+    unpack(lab.layout.shadow_repository)
     sha = lab.git("rev-parse", name).strip()
     return lab.layout.shadow_repository / "objects" / sha[:2] / sha[2:]
 
