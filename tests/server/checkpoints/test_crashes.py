@@ -21,6 +21,7 @@ from hankweave_server.git import objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
+from support.calls import failing, noted
 from support.crashes import crash_after
 from support.damage import unpack
 from support.waiting import eventually_blocking
@@ -155,11 +156,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(lab, monkeypatch):
     first = lab.checkpoint()
     lab.write("a", "2")
     lab.write("big", random.Random(1).randbytes(9 << 20))
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(wal, "flush_and_rename", full)
+    monkeypatch.setattr(wal, "flush_and_rename", failing(errno.ENOSPC))
     with pytest.raises(InsufficientSpace):
         lab.checkpoint()
 
@@ -172,11 +169,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(lab, monkeypatch):
 
 def test_a_fault_of_the_store_is_not_taken_for_a_missing_file(lab, monkeypatch):
     """ENOENT from the repository fails the checkpoint instead of recording the file as deleted."""
-
-    def broken(self, data):
-        raise FileNotFoundError(errno.ENOENT, "objects is gone")
-
-    monkeypatch.setattr(objects.ObjectStaging, "blob", broken)
+    monkeypatch.setattr(objects.ObjectStaging, "blob", failing(errno.ENOENT))
     lab.write("a", "1")
 
     with pytest.raises(ShadowRepositoryError):
@@ -226,11 +219,7 @@ def test_a_full_disk_in_mid_restore_is_reported(lab, monkeypatch):
     made = lab.checkpoint()
     lab.write("a", "2")
     safety = lab.checkpoint(kind="safety", codon=None)
-
-    def full(descriptor, pieces, size):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(tree_writer, "write_sparsely", full)
+    monkeypatch.setattr(tree_writer, "write_sparsely", failing(errno.ENOSPC))
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
 
@@ -454,11 +443,7 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     """After a restart, files with unchanged stat data are not read again."""
     lab.write("a", "1")
     lab.checkpoint()
-    read: list[bytes] = []
-    real = capture.FileReader.read
-    monkeypatch.setattr(
-        capture.FileReader, "read", lambda self, path: (read.append(path), real(self, path))[1]
-    )
+    read = noted(monkeypatch, capture.FileReader, "read")
 
     def is_saved() -> bool:
         lab.reopen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import hashlib
 import os
@@ -24,6 +25,7 @@ from hankweave_server.git.pack_reader import read_index
 from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
+from support.calls import failing
 from support.crashes import crash_after
 
 never = Pace(lambda: False)
@@ -488,12 +490,8 @@ def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
     """If a pack cannot be flushed, it is discarded, and no old pack is removed."""
     shas = grow(lab, 33)
     before = copies(lab)
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
         with pytest.raises(InsufficientSpace):
             housekeeping.consolidate(never)
 

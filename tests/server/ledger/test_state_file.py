@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -24,6 +25,7 @@ from hankweave_server.ledger.state_file import (
     UnreadableState,
 )
 from hankweave_server.paths import Layout
+from support.calls import failing
 from support.crashes import crash_after
 from support.histories import SteppingClock, a_plan, a_run, completed, running
 
@@ -235,12 +237,8 @@ def test_a_newer_version_of_the_file_is_left_alone(layout: Layout):
 
 def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
     """File systems without hard links get the same two versions."""
-
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     store = saved(layout, 1)
-    monkeypatch.setattr(store_module.os, "link", no_links)
+    monkeypatch.setattr(store_module.os, "link", failing(errno.EPERM))
     store.save(state(2))
     assert state_in(layout.state_backup) == state(1)
 
@@ -288,13 +286,9 @@ def test_a_crash_while_bad_files_are_put_aside_loses_nothing(layout: Layout, num
 
 def test_a_save_that_fails_leaves_the_state_as_it_was(layout: Layout, monkeypatch):
     """A full disk costs the new version, not the old ones."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     store = saved(layout, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
         with pytest.raises(OSError, match="No space"):
             store.save(state(3))
 
