@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
-from support.lock_witness import Starter, crash, starters
+from support.calls import failing
+from support.lock_witness import Starter, crash, starters, write_foreign_lock
 from support.waiting import LIMIT, limited
 
 RUN = RunId("1736000000000-abc123-def456")
@@ -98,18 +99,6 @@ def servers(layout: Layout, count: int) -> Iterator[list[Starter]]:
 def written(layout: Layout) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(layout.runtime_lock.read_bytes())
     return record
-
-
-def write_foreign(layout: Layout, **fields: Any) -> None:
-    """Write a runtime.lock as a program does that knows no guard."""
-    layout.state_directory.mkdir(parents=True, exist_ok=True)
-    record = {
-        "pid": 2**22 + 1,  # Above the highest pid that Linux assigns.
-        "runId": RUN,
-        "startTime": "2025-01-04T11:00:00.000Z",
-        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
-    }
-    layout.runtime_lock.write_text(json.dumps(record | fields))
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -326,7 +315,7 @@ def test_a_link_to_the_lock_of_another_execution_keeps_no_server_out(
 ) -> None:
     """A link called runtime.lock names no owner, even if its target names one that lives."""
     other = Layout.of_execution(tmp_path / "other")
-    write_foreign(other, pid=os.getppid(), startTime="2999-01-01T00:00:00.000Z")
+    write_foreign_lock(other, pid=os.getppid(), startTime="2999-01-01T00:00:00.000Z")
     layout.state_directory.mkdir(parents=True)
     layout.runtime_lock.symlink_to(other.runtime_lock)
     lock = acquire(layout, SystemClock(), wait=_never_wait)
@@ -363,7 +352,7 @@ def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
 def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout) -> None:
     """A lock without a guard holds while its pid lives and began before it; no file appears."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        write_foreign(layout, pid=other.pid, startTime="2999-01-01T00:00:00.000Z")
+        write_foreign_lock(layout, pid=other.pid, startTime="2999-01-01T00:00:00.000Z")
         before = snapshot(layout.root)
         with pytest.raises(LockHeld) as refusal:
             acquire(layout, SystemClock(), wait=_never_wait)
@@ -376,12 +365,12 @@ def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout) -> No
 def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> None:
     """T-L11: a server on another host cannot be seen, but its heartbeat can."""
     clock = MovedClock()
-    write_foreign(layout)
+    write_foreign_lock(layout)
 
     def wait(seconds: float) -> None:
         clock.wait(seconds)
         if clock.seconds >= 30:
-            write_foreign(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
+            write_foreign_lock(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
 
     with pytest.raises(LockHeld):
         acquire(layout, clock, wait=wait)
@@ -393,7 +382,7 @@ def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> No
 def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
     """T-L11: after 75 s of local monotonic time without a change the lock is stale."""
     clock, messages = MovedClock(), list[str]()
-    write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
+    write_foreign_lock(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
     lock = acquire(layout, clock, wait=clock.wait, report=messages.append)
     assert clock.seconds == 75
     assert lock.previous is not None
@@ -408,7 +397,7 @@ def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layou
 def test_a_foreign_lock_that_is_removed_during_the_watch_is_no_heartbeat(layout: Layout) -> None:
     """A program that ends removes its lock; that must not refuse the start that waits for it."""
     clock = MovedClock()
-    write_foreign(layout, lastHeartbeat=to_text(clock.now()))
+    write_foreign_lock(layout, lastHeartbeat=to_text(clock.now()))
 
     def wait(seconds: float) -> None:
         clock.wait(seconds)
@@ -422,7 +411,7 @@ def test_a_foreign_lock_that_is_removed_during_the_watch_is_no_heartbeat(layout:
 def test_a_watch_ends_when_the_heartbeat_is_old(layout: Layout) -> None:
     """The rest of Hankweave's two minutes is waited for, where that is less than 75 s."""
     clock = MovedClock()
-    write_foreign(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
+    write_foreign_lock(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
     acquire(layout, clock, wait=clock.wait).release()
     assert clock.seconds == 10
 
@@ -431,7 +420,7 @@ def test_a_lock_of_a_dead_process_with_an_old_heartbeat_is_taken_over_at_once(
     layout: Layout,
 ) -> None:
     """Seed 001: "a lock file with a stale heartbeat" belongs to a process that crashed."""
-    write_foreign(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
+    write_foreign_lock(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
     lock = acquire(layout, SystemClock(), wait=_never_wait)
     assert lock.previous is not None
     assert not lock.previous.pid_alive
@@ -507,7 +496,7 @@ async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout, pid
     Each container calls its first process pid 1, so the pid alone does not name an owner.
     """
     lock = acquire(layout, SystemClock())
-    write_foreign(layout, pid=pid)
+    write_foreign_lock(layout, pid=pid)
     losses: list[LockLost] = []
     with limited():
         await lock.heartbeat(BEAT, on_lost=losses.append)
@@ -621,7 +610,7 @@ async def test_a_disk_that_hides_a_loss_for_too_long_counts_as_one(
     lock = acquire(layout, SystemClock())
     losses: list[LockLost] = []
     with monkeypatch.context() as broken:
-        broken.setattr(lock, "_find_loss", _refusing(errno.EIO))
+        broken.setattr(lock, "_find_loss", failing(errno.EIO))
         with limited():
             await lock.heartbeat(BEAT, on_lost=losses.append)
 
@@ -665,13 +654,6 @@ async def test_a_fault_that_passes_is_logged_and_no_loss(
 # --- what the file system refuses -----------------------------------------------------------------
 
 
-def _refusing(number: int) -> Callable[..., None]:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
-
-
 @pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
@@ -679,7 +661,7 @@ def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     """An update that finds no space is written by a later beat; any other fault is raised."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
-        broken.setattr(fsutil, "replace", _refusing(number))
+        broken.setattr(fsutil, "replace", failing(number))
         with pytest.raises(OSError, match="Input") if is_raised else contextlib.nullcontext():
             lock.update(port=7)
 
@@ -794,7 +776,7 @@ def test_a_fault_of_the_disk_is_no_absence(
     """EIO while the lock or the guard is read is raised, not taken for a missing file."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
-        broken.setattr(os, call, _refusing(errno.EIO))
+        broken.setattr(os, call, failing(errno.EIO))
         with pytest.raises(OSError, match="Input/output"):
             lock.verify()
 
@@ -805,7 +787,7 @@ def test_a_fault_of_the_disk_is_no_absence(
 def test_a_foreign_lock_with_an_unreadable_start_time_is_respected(layout: Layout) -> None:
     """While its process lives, an unreadable start time counts as valid."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        write_foreign(layout, pid=other.pid, startTime="yesterday")
+        write_foreign_lock(layout, pid=other.pid, startTime="yesterday")
         with pytest.raises(LockHeld):
             acquire(layout, SystemClock(), wait=_never_wait)
 

@@ -128,6 +128,20 @@ def crash(lock: HeldLock) -> None:
     os.close(lock._guard)
 
 
+def write_foreign_lock(layout: Layout, **fields: Any) -> None:
+    """Write a runtime.lock as a program does that knows no guard."""
+    layout.state_directory.mkdir(parents=True, exist_ok=True)
+    record = {
+        "pid": 2**22 + 1,  # Above the highest pid that Linux assigns.
+        "runId": "1736000000000-abc123-def456",
+        "startTime": "2025-01-04T11:00:00.000Z",
+        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
+    }
+    temporary = layout.root / "foreign"
+    temporary.write_text(json.dumps(record | fields))
+    temporary.replace(layout.runtime_lock)
+
+
 # --- the test's side ------------------------------------------------------------------------------
 
 
