@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
+from tests.server.ledger.conftest import open_ledger
 
 from hankweave_protocol.events import AssistantAction, CheckpointPruned, Info
 from hankweave_protocol.ids import CodonId
@@ -43,23 +41,9 @@ CALL = AssistantAction(
 )
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path / "execution")
-
-
-@asynccontextmanager
-async def opened(layout: Layout) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(layout, SteppingClock())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        yield ledger
-        await ledger.aclose()
-
-
 async def live(layout: Layout, first: int) -> None:
     """Record some checkpoints, costs and effects, as one server's life."""
-    async with opened(layout) as ledger:
+    async with open_ledger(layout) as ledger:
         if first == 0:
             await ledger.record(RunStarted(run=RUN))
 
@@ -120,7 +104,7 @@ async def test_after_a_crash_every_line_is_read(layout: Layout, accepted: list[i
     await live(layout, 20)
     layout.journal_digest.write_bytes(saved)
     accepted.clear()
-    async with opened(layout) as ledger:
+    async with open_ledger(layout) as ledger:
         check(ledger, layout)
         assert accepted == list(range(1, ledger.last_seq + 1))
 

@@ -46,11 +46,6 @@ RUN = a_run().run_id
 OBSERVE = CodonId("observe")
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path)
-
-
 async def opened(layout: Layout, rebuild: Callable[[], State] | None = None) -> Ledger:
     """Open and close the ledger, and return it; its findings stay available."""
     ledger = await Ledger.open(layout, SteppingClock(), rebuild=rebuild)
@@ -162,11 +157,15 @@ async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
 
 
 async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """A deleted state.json is not a fresh start."""
+    """The journal is preferred to the repository, because it holds more than the commits do."""
     state = await with_history(layout)
     layout.state.unlink()
     layout.state_backup.unlink()
-    ledger = await opened(layout)
+
+    def rebuild() -> State:
+        raise AssertionError("the journal is there")
+
+    ledger = await opened(layout, rebuild)
     assert ledger.state == state
     assert recovery_of(ledger).source == "journal"
 
@@ -231,23 +230,9 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
     assert fold_of(layout) == ledger.state
 
 
-async def test_the_repository_is_not_read_if_there_is_a_journal(layout: Layout):
-    """The journal is preferred to the repository, because it holds more than the commits do."""
-    state = await with_history(layout)
-    layout.state.unlink()
-    layout.state_backup.unlink()
-
-    def rebuild() -> State:
-        raise AssertionError("the journal is there")
-
-    ledger = await opened(layout, rebuild)
-    assert recovery_of(ledger).source == "journal"
-    assert ledger.state.runs == state.runs
-
-
 async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
     """With neither journal nor repository the state is empty, and this is reported."""
-    layout.state_directory.mkdir()
+    layout.state_directory.mkdir(parents=True)
     layout.state.write_bytes(b"garbage")
     ledger = await opened(layout, lambda: EMPTY_STATE)
     assert ledger.state == EMPTY_STATE

@@ -40,11 +40,9 @@ def state(number: int) -> State:
     )
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of_execution(tmp_path)
-    layout.state_directory.mkdir()
-    return layout
+@pytest.fixture(autouse=True)
+def _state_directory(layout: Layout) -> None:
+    layout.state_directory.mkdir(parents=True)
 
 
 def store_in(layout: Layout) -> StateStore:

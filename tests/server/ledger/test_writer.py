@@ -6,8 +6,7 @@ import errno
 import os
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.server.ledger.conftest import open_ledger
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
@@ -59,21 +59,6 @@ from support.waiting import LIMIT, eventually, limited
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
 TICK = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(1), messages=1)
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path)
-
-
-@asynccontextmanager
-async def open_ledger(layout: Layout) -> AsyncIterator[Ledger]:
-    """Open a ledger and run its writer."""
-    ledger = await Ledger.open(layout, SteppingClock())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        yield ledger
-        await ledger.aclose()
 
 
 def state_in(path: Path) -> State:
