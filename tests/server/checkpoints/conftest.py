@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -20,9 +21,12 @@ from hankweave_server.checkpoints.model import (
     RestorePlan,
     RestoreReport,
 )
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import Housekeeping
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.open_files import OpenFiles
+from support.merges import Trees
 from support.privileges import as_ordinary_user
 
 RUN = RunId("1736000000000-abc123-def456")
@@ -199,6 +203,27 @@ class Lab:
         listed = self.git_bytes("ls-tree", "-r", "-z", "--name-only", sha)
         return set(filter(None, listed.split(b"\0")))
 
+    def archives(self, shas: list[Sha]) -> dict[Sha, str]:
+        """Return the content of these checkpoints, as the git program reads it."""
+        return {sha: self.git("archive", "--format=tar", sha) for sha in shas}
+
+    def objects(self) -> set[str]:
+        """Return the name and the type of every object."""
+        form = "--batch-check=%(objectname) %(objecttype)"
+        return set(self.git("cat-file", "--batch-all-objects", form).splitlines())
+
+    def packs(self) -> list[Path]:
+        return sorted((self.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
+
+    def leftovers(self) -> list[Path]:
+        """Return the temporary files of the repository."""
+        return list(self.layout.shadow_repository.rglob("tmp_*"))
+
+    def housekeeping(self) -> Housekeeping:
+        """Open the repository for another process that prunes and packs it."""
+        repo = ShadowRepo(self.layout.shadow_repository)
+        return Housekeeping(repo, Notes(repo), self.layout)
+
     def assert_sound(self) -> None:
         assert self.git("fsck", "--full", "--strict", "--no-dangling") == ""
 
@@ -227,10 +252,27 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def housekeeping(lab: Lab) -> Housekeeping:
+    return lab.housekeeping()
+
+
+@pytest.fixture
 def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
     laboratory = Lab(tmp_path / "project", in_place=True)
     yield laboratory
     laboratory.engine.close()
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    return Trees(tmp_path / "repository")
+
+
+@pytest.fixture
+def repo(trees: Trees) -> Iterator[ShadowRepo]:
+    """Yield the repository of these trees."""
+    with contextlib.closing(ShadowRepo(trees.repository)) as opened:
+        yield opened
 
 
 @pytest.fixture

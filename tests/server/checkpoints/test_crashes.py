@@ -64,7 +64,7 @@ def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab):
         lab.reopen(forget=True)
         assert first.sha in [facts.sha for facts in lab.engine.commits()]
         assert lab.engine.head() == head or lab.engine.facts(lab.engine.head()).parents == (head,)
-        assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+        assert not lab.leftovers()
         assert not list(lab.layout.shadow_repository.rglob("*.lock"))
 
     lab.assert_sound()
@@ -162,7 +162,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(lab, monkeypatch):
 
     monkeypatch.undo()
     assert lab.engine.head() == first.sha
-    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert not lab.leftovers()
     assert lab.names(lab.checkpoint().sha) == {b"a", b"big"}
     lab.assert_sound()
 

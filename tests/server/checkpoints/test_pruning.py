@@ -32,18 +32,8 @@ def never() -> bool:
 
 
 @pytest.fixture
-def housekeeping(lab) -> Housekeeping:
-    return opened(lab)
-
-
-@pytest.fixture
 def pins(lab) -> Pins:
     return Pins(ShadowRepo(lab.layout.shadow_repository))
-
-
-def opened(lab) -> Housekeeping:
-    repo = ShadowRepo(lab.layout.shadow_repository)
-    return Housekeeping(repo, Notes(repo), lab.layout)
 
 
 def later(lab):
@@ -349,7 +339,7 @@ def test_damage_keeps_every_object(lab, past, housekeeping):
             lose(lab, index, tree)
 
     before = stored(lab)
-    pruned = prune(lab, opened(lab))
+    pruned = prune(lab, lab.housekeeping())
     assert (pruned.unreadable, pruned.finished) == (tree, True)
     assert pruned.checkpoints
     assert before <= stored(lab)
@@ -361,7 +351,7 @@ def test_nothing_is_pruned_whose_parent_is_lost(lab, past):
         if past.tail[1] in listed(lab, index):
             lose(lab, index, past.tail[1])
 
-    pruning = opened(lab).prunable(EVERYTHING_OLD, later(lab), NONE)
+    pruning = lab.housekeeping().prunable(EVERYTHING_OLD, later(lab), NONE)
     going = {facts.sha for facts in pruning.checkpoints}
     assert past.tail[1] not in going
     assert not {move.new for move in pruning.moves} & {past.tail[1]}
@@ -419,7 +409,7 @@ CHANGES = (
 def test_a_crash_leaves_what_stays_whole(lab, past, moment):
     """After a power cut, kept checkpoints are intact, and the next pruning completes."""
     before = content(lab, past.base, past.now)
-    housekeeping = opened(lab)
+    housekeeping = lab.housekeeping()
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     with crash_after(moment, *CHANGES):
         housekeeping.prune(pruning, never)
@@ -428,10 +418,10 @@ def test_a_crash_leaves_what_stays_whole(lab, past, moment):
     assert content(lab, past.base, past.now) == before
     lab.assert_sound()
 
-    assert prune(lab, opened(lab)).finished
+    assert prune(lab, lab.housekeeping()).finished
     assert stored(lab).isdisjoint(past.abandoned)
     assert content(lab, past.base, past.now) == before
-    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert not lab.leftovers()
     lab.assert_sound()
 
 
@@ -548,10 +538,10 @@ def test_fsck_continues_after_a_lost_commit(lab, past, housekeeping):
         if past.tail[2] in listed(lab, index):
             lose(lab, index, past.tail[2])
 
-    (damage,) = opened(lab).fsck().damages[past.tail[2]]
+    (damage,) = lab.housekeeping().fsck().damages[past.tail[2]]
     assert (damage.sha, damage.kind) == (past.tail[2], "commit")
 
-    report = opened(lab).fsck([past.tail[2]])
+    report = lab.housekeeping().fsck([past.tail[2]])
     assert report.missing == (past.tail[2],)
     assert not report.is_sound
     assert report.damages == {}
