@@ -197,11 +197,6 @@ class RawClient:
         return msgspec.json.decode(await self.socket.recv())
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = waiting.LIMIT) -> None:
-    """Wait like `support.waiting.eventually`, whose limit replaces `seconds`."""
-    await waiting.eventually(holds)
-
-
 def settings_in(folder: Path, **changed: Any) -> ListenerSettings:
     state = folder / ".hankweave"
     settings = ListenerSettings(
