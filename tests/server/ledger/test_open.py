@@ -145,22 +145,36 @@ async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: La
     assert (await opened(layout)).recovery is None
 
 
-async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """Folding the journal restores the lost state; both originals are kept."""
-    state = await with_history(layout)
+def bad(layout: Layout) -> None:
     layout.state.write_bytes(b"{}")
     layout.state_backup.write_bytes(b"")
-    ledger = await opened(layout)
-    assert ledger.state == state
-    assert recovery_of(ledger).source == "journal"
-    assert len(recovery_of(ledger).kept) == 2
 
 
-async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """The journal is preferred to the repository, because it holds more than the commits do."""
-    state = await with_history(layout)
+def missing(layout: Layout) -> None:
     layout.state.unlink()
     layout.state_backup.unlink()
+
+
+def of_another_history(layout: Layout) -> None:
+    """Write a state that the journal's tail contradicts."""
+    other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
+    layout.state.write_bytes(codec.encode(other))
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [(bad, 2), (missing, 0), (of_another_history, 0)],
+    ids=["bad", "missing", "of another history"],
+)
+async def test_a_lost_state_is_folded_from_the_journal(
+    layout: Layout, damage: Callable[[Layout], None], kept: int
+):
+    """It is preferred to the repository, because it holds more than the commits do.
+
+    Files that cannot be read are kept.
+    """
+    state = await with_history(layout)
+    damage(layout)
 
     def rebuild() -> State:
         raise AssertionError("the journal is there")
@@ -168,41 +182,28 @@ async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
     ledger = await opened(layout, rebuild)
     assert ledger.state == state
     assert recovery_of(ledger).source == "journal"
+    assert len(recovery_of(ledger).kept) == kept
 
 
-async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
+@pytest.mark.parametrize(
+    ("lost", "source", "kept"),
+    [(5, "backup", 1), (15, "journal", 2)],
+    ids=["the state", "the state and its backup"],
+)
+async def test_what_is_ahead_of_the_journal_is_not_believed(
+    layout: Layout, lost: int, source: str, kept: int
+):
     """Events that the journal lost did not happen; the state is the fold of the remaining ones."""
     await with_history(layout)
-    truncated(layout, 5)
+    truncated(layout, lost)
     expected = fold_of(layout)
+    assert expected.last_event_seq == 17 - lost
     ledger = await opened(layout)
     assert ledger.state == expected
-    assert recovery_of(ledger).source == "backup"
-    assert "ends at 12" in recovery_of(ledger).errors[0].message
-    assert recovery_of(ledger).kept
-
-
-async def test_a_state_and_backup_ahead_of_the_journal_are_folded_again(layout: Layout):
-    """If the backup is ahead as well, the whole journal is folded."""
-    await with_history(layout)
-    truncated(layout, 15)
-    expected = fold_of(layout)
-    assert expected.last_event_seq == 2
-    ledger = await opened(layout)
-    assert ledger.state == expected
-    assert recovery_of(ledger).source == "journal"
-    assert len(recovery_of(ledger).kept) == 2
+    assert recovery_of(ledger).source == source
+    assert f"ends at {17 - lost}" in recovery_of(ledger).errors[0].message
+    assert len(recovery_of(ledger).kept) == kept
     assert (await opened(layout)).recovery is None
-
-
-async def test_a_state_that_contradicts_the_journal_is_folded_again(layout: Layout):
-    """A state of another history is detected where the journal's tail contradicts it."""
-    state = await with_history(layout)
-    other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
-    layout.state.write_bytes(codec.encode(other))
-    ledger = await opened(layout)
-    assert ledger.state == state
-    assert recovery_of(ledger).source == "journal"
 
 
 async def test_a_new_journal_begins_with_the_state_of_a_lost_one(layout: Layout):
