@@ -78,6 +78,7 @@ IN_PROCESS = (
     "tests/cli/test_mcp_command.py",
     "tests/cli/test_output_server_lines.py",
     "tests/cli/test_rollback_report.py",
+    "tests/conformance/test_engine_cases.py",
     "tests/examples/test_docker_files.py",
     "tests/examples/test_earthquakes_files.py",
     "tests/faults/test_the_tally.py",

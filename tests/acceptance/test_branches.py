@@ -46,8 +46,8 @@ from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.command_line import Done, hankweave
 from support.copies import copy_execution
+from support.damage import lose_object
 from support.git_facts import GitWitness
-from support.losing import lose_object
 from support.running_server import (
     RunningServer,
     appears,

@@ -22,7 +22,7 @@ from support.late_crowd import (
     server_with_journal,
     settled,
 )
-from support.small_server import eventually
+from support.waiting import eventually
 
 BENCH = "catching-up"
 JOURNAL_MEGABYTES = 15
@@ -49,7 +49,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
             pings = await _pings_beside(watcher, crowd)
             most = peak(server.pid) - before
 
-        await eventually(lambda: resident(server.pid) - before < most, seconds=60)
+        await eventually(lambda: resident(server.pid) - before < most)
         await anyio.sleep(SETTLE_SECONDS)
         kept = resident(server.pid) - before
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import pytest
 
 from support.checkpointing import Made, Restored, StoreAccess, shown, witness
 from support.work_tree import Picture, Step
@@ -32,6 +35,11 @@ class Case:
     """The paths the rollback must report as skipped, with the reason; it may report more."""
     needs_root: bool = False
     """True if only root can create the hazard."""
+
+
+def skip_what_cannot_be_made(case: Case) -> None:
+    if case.needs_root and os.geteuid() != 0:
+        pytest.skip("only root can make this hazard")
 
 
 async def assert_restores(case: Case, store: StoreAccess) -> None:

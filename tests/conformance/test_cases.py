@@ -1,36 +1,20 @@
-"""Every hazard runs twice: on the engine itself, and through a client of the real server."""
+"""Every hazard, through a client of the real server."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conformance import cases
-from conformance.case import Case, assert_restores
-from support.checkpointing import EngineAccess, ServerAccess
+from conformance.case import Case, assert_restores, skip_what_cannot_be_made
+from support.checkpointing import ServerAccess
 from support.privileges import programs_can_be_ordinary
 
-ALL = [(case, cases.EVERYTHING) for case in cases.OF_EVERYTHING] + [
-    (case, cases.SOME) for case in cases.OF_SOME
-]
 of_everything = pytest.mark.parametrize("case", cases.OF_EVERYTHING, ids=lambda case: case.claim)
 of_some = pytest.mark.parametrize("case", cases.OF_SOME, ids=lambda case: case.claim)
-
-
-@pytest.mark.parametrize(("case", "patterns"), ALL, ids=[case.claim for case, _ in ALL])
-async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_path: Path) -> None:
-    """A rollback restores exactly the checkpoint's tree and leaves uncaptured paths alone."""
-    _skip_what_cannot_be_made(case)
-    store = EngineAccess(tmp_path / "place" / "execution", patterns)
-    await store.begin()
-    try:
-        await assert_restores(case, store)
-    finally:
-        await store.end()
 
 
 @of_everything
@@ -43,7 +27,7 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
     ),
 )
 async def test_the_server_restores(case: Case, server_of_everything: ServerAccess) -> None:
-    """The same holds over WebSocket, in a work tree that all earlier cases have used."""
+    """A client gets the same, in a work tree that all earlier cases have used."""
     await _assert_restores_on(server_of_everything, case)
 
 
@@ -56,18 +40,13 @@ async def test_the_server_restores_what_is_tracked(
 
 
 async def _assert_restores_on(server: ServerAccess, case: Case) -> None:
-    _skip_what_cannot_be_made(case)
+    if case.needs_root and not programs_can_be_ordinary():
+        pytest.skip("root reads everything, and there is no setpriv to stop it")
+
+    skip_what_cannot_be_made(case)
     server.tree.wipe()
     await server.track()
     await assert_restores(case, server)
-
-
-def _skip_what_cannot_be_made(case: Case) -> None:
-    if case.needs_root and os.geteuid() != 0:
-        pytest.skip("only root can make this hazard")
-
-    if case.needs_root and not programs_can_be_ordinary():
-        pytest.skip("root reads everything, and there is no setpriv to stop it")
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,10 @@ from hypothesis.stateful import (
 
 from conformance.case import assert_same, values
 from conformance.model import IGNORED, Flat, Leaf, Model
-from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.paths import Layout
-from support.checkpointing import RUN, START
+from support.checkpointing import a_request
 from support.git_facts import GitWitness
 from support.work_tree import WorkTree, remove
 
@@ -156,21 +155,7 @@ class Against(RuleBasedStateMachine):
 
     def _request(self, kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
         self.count += 1
-        return CheckpointRequest(
-            kind=kind,
-            codon_id=CodonId("track"),
-            codon_name="Track",
-            run_id=RunId(RUN),
-            timestamp=START,
-            duration_ms=None,
-            operation_id=f"op-{self.count}",
-            event_seq=self.count,
-            session_id=None,
-            memory_epoch=0,
-            label=None,
-            patterns=("**",),
-            before=before,
-        )
+        return a_request(self.count, kind, before)
 
     def _clear(self, path: bytes) -> None:
         """Create the parent folders of a path, and remove anything at the path."""

@@ -18,6 +18,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.git.errors import ShadowRepositoryError
 from support.checkpointing import EngineAccess, Refusal, ServerAccess, StoreAccess, witness
+from support.damage import unpack
 from support.small_disk import small_disk
 from support.work_tree import chmod, delete, folder, link, write
 
@@ -70,17 +71,6 @@ class Place:
         raise AssertionError(f"{revision} is nowhere")
 
 
-def unpack_everything(store: StoreAccess) -> None:
-    """Write every object as a loose file, so that one can be damaged alone."""
-    packs = store.layout.shadow_repository / "objects" / "pack"
-    for pack in packs.glob("*.pack"):
-        aside = store.layout.root / pack.name
-        pack.rename(aside)
-        pack.with_suffix(".idx").unlink()
-        with aside.open("rb") as stream:
-            witness(store.layout).run("unpack-objects", "-q", stdin=stream)
-
-
 def filled_with_zeros(place: Place) -> None:
     with _writing(place) as stream:
         stream.write(bytes(place.end - place.begin))
@@ -123,7 +113,7 @@ async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path)
         await store.checkpoint()
         before = store.tree.picture()
         await store.end()
-        unpack_everything(store)
+        unpack(store.layout.shadow_repository)
         damage(Place.of(store, f"{made.sha}:{revision}"))
         await store.begin()
 

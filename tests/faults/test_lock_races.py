@@ -27,13 +27,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hankweave_protocol.commands import CheckpointCreate
-from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from support import enclosure
 from support.copies import copy_execution
-from support.lock_witness import IMPORTED, Starter, Witness, overlaps, race, starters
+from support.lock_witness import (
+    IMPORTED,
+    Starter,
+    Witness,
+    overlaps,
+    race,
+    starters,
+    write_foreign_lock,
+)
 from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import codon, write_hank
 from support.struck import process_of, session
@@ -336,19 +343,6 @@ def test_a_clock_that_goes_back_two_hours_frees_no_lock(layout: Layout, witness:
     assert witness.overlaps() == []
 
 
-def _write_foreign(layout: Layout, **fields: Any) -> None:
-    layout.state_directory.mkdir(parents=True, exist_ok=True)
-    record = {
-        "pid": 2**22 + 1,  # Above the highest pid on Linux.
-        "runId": RunId("1736000000000-abc123-def456"),
-        "startTime": "2025-01-04T11:00:00.000Z",
-        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
-    }
-    temporary = layout.root / "foreign"
-    temporary.write_text(json.dumps(record | fields))
-    temporary.replace(layout.runtime_lock)
-
-
 @contextmanager
 def _beating(layout: Layout) -> Iterator[None]:
     """Update the heartbeat of another program's lock every half second; a starter sees two."""
@@ -356,7 +350,7 @@ def _beating(layout: Layout) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(0.5):
-            _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
+            write_foreign_lock(layout, lastHeartbeat=to_text(datetime.now(UTC)))
 
     thread = threading.Thread(target=beat)
     thread.start()
@@ -370,7 +364,7 @@ def _beating(layout: Layout) -> Iterator[None]:
 def test_a_foreign_heartbeat_that_moves_refuses_everybody(layout: Layout, witness: Witness) -> None:
     """T-L11: three starters watch another program's lock; its moving heartbeat refuses them all."""
     with starters(witness.log, 3) as pool:
-        _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
+        write_foreign_lock(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         for starter in pool:
             starter.tell("acquire", layout.root)
 
@@ -388,7 +382,7 @@ def test_a_foreign_heartbeat_that_stands_still_gives_way_to_one(
         pytest.skip("takes 75 s: long tier")
 
     with starters(witness.log, 3) as pool:
-        _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
+        write_foreign_lock(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         began = time.monotonic()
         answers = race(pool, layout.root)
         assert 75 <= time.monotonic() - began < 160
@@ -402,7 +396,7 @@ def test_of_many_starters_one_takes_over_an_old_foreign_lock(
 ) -> None:
     """With a dead pid and an old heartbeat no starter waits, and exactly one owns."""
     with starters(witness.log, 3) as pool:
-        _write_foreign(layout)
+        write_foreign_lock(layout)
         began = time.monotonic()
         answers = race(pool, layout.root)
         assert time.monotonic() - began < 60

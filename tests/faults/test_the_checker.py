@@ -22,9 +22,9 @@ from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
 from hankweave_protocol.ids import CodonId
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
+from support.damage import lose_object
 from support.git_facts import GitWitness
 from support.invariants import Acknowledged, tree_violations, violations
-from support.losing import lose_object
 from support.nth_call import Strike, why_not
 from support.running_server import journal, running_server, tree
 from support.scripted_hank import codon, write_hank, writes

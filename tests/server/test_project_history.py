@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +39,7 @@ from hankweave_server.local.removal import remove_execution
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.settings import RunSettings
+from support.crashes import crash_after
 
 CLOCK = SystemClock()
 
@@ -283,38 +284,17 @@ def test_two_histories_of_one_marker_are_asked_for(machine: Machine, other_disk:
 # --- a start that is killed -----------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The end of a start between two of its changes."""
-
-
-class Changes:
-    """Counts the changes of a start on the disk, and kills it before one of them."""
-
-    NAMES = (
-        (Path, "rename"),
-        (Path, "replace"),
-        (Path, "symlink_to"),
-        (Path, "rmdir"),
-        (Path, "unlink"),
-        (Path, "mkdir"),
-        (fsutil, "sync_filesystem"),
-        (shutil, "rmtree"),
-    )
-
-    def __init__(self, patch: pytest.MonkeyPatch, last: int) -> None:
-        self._left = last
-        for owner, name in self.NAMES:
-            patch.setattr(owner, name, self._counted(getattr(owner, name)))
-
-    def _counted(self, change: Callable[..., object]) -> Callable[..., object]:
-        def counted(*given: object, **named: object) -> object:
-            if self._left == 0:
-                raise Killed
-
-            self._left -= 1
-            return change(*given, **named)
-
-        return counted
+CHANGES = (
+    (Path, "rename"),
+    (Path, "replace"),
+    (Path, "symlink_to"),
+    (Path, "rmdir"),
+    (Path, "unlink"),
+    (Path, "mkdir"),
+    (fsutil, "sync_filesystem"),
+    (shutil, "rmtree"),
+)
+"""The changes of a start on the disk."""
 
 
 @pytest.mark.full
@@ -322,7 +302,6 @@ class Changes:
 @pytest.mark.parametrize("case", ["moved", "moved, with a state dir", "relocated", "to a disk"])
 def test_a_start_that_is_killed_while_it_moves_a_history_loses_nothing(
     machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
     level: Level,
     case: str,
     request: pytest.FixtureRequest,
@@ -338,19 +317,13 @@ def test_a_start_that_is_killed_while_it_moves_a_history_loses_nothing(
         machine.begin(old, "A", state_folder=states if "with" in case else None)
         new = old.rename(machine.root / f"new-{kill}") if "moved" in case else old
         folder = None if "moved" in case else states
-        with monkeypatch.context() as patch:
-            Changes(patch, kill)
-            try:
-                machine.start(new, state_folder=folder)
-            except Killed:
-                was_killed = True
-            else:
-                was_killed = False
+        with crash_after(kill, *CHANGES) as crash:
+            machine.start(new, state_folder=folder)
 
         assert machine.start(new).history == "A", kill
         assert machine.start(new, state_folder=folder).history == "A", kill
         assert (machine.start(new).history, machine.start(new).note) == ("A", None)
-        if not was_killed:
+        if not crash.happened:
             assert kill > 5
             return
 
@@ -360,7 +333,7 @@ def test_a_start_that_is_killed_while_it_moves_a_history_loses_nothing(
 @pytest.mark.full
 @pytest.mark.parametrize("folder", [None, "states"])
 def test_a_start_that_is_killed_while_another_history_makes_room_loses_neither(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, folder: str | None
+    machine: Machine, folder: str | None
 ) -> None:
     """Killed before each of its changes, B's start leaves A's history, and B begins its own."""
     for kill in range(100):
@@ -369,19 +342,13 @@ def test_a_start_that_is_killed_while_another_history_makes_room_loses_neither(
         machine.begin(a, "A", state_folder=states)
         away = a.rename(machine.root / f"away-{kill}")
         b = machine.project(f"workspace-{kill}")
-        with monkeypatch.context() as patch:
-            Changes(patch, kill)
-            try:
-                machine.start(b, state_folder=states)
-            except Killed:
-                was_killed = True
-            else:
-                was_killed = False
+        with crash_after(kill, *CHANGES) as crash:
+            machine.start(b, state_folder=states)
 
         assert machine.start(b).history is None, kill
         assert machine.start(away).history == "A", kill
         assert machine.start(b).history is None
-        if not was_killed:
+        if not crash.happened:
             assert kill > 5
             return
 

@@ -28,6 +28,7 @@ from hankweave_protocol.state import State
 from hankweave_server.local import catalog, register, targeting
 from hankweave_server.local.catalog import Catalog
 from hankweave_server.local.register import all_executions, executions_outside
+from support.calls import noted
 from support.histories import MOMENT, a_plan, a_run, completed, failed, running
 from support.timelines import a_state
 
@@ -287,14 +288,7 @@ def test_what_was_spent_since_a_time_is_counted_once(usual: Path) -> None:
 
 def test_only_what_has_changed_is_read_again(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second list costs a look at each file; a change of one is seen."""
-    decoded: list[bytes] = []
-    decode = catalog.decode_state
-
-    def counted(content: bytes) -> State:
-        decoded.append(content)
-        return decode(content)
-
-    monkeypatch.setattr(catalog, "decode_state", counted)
+    decoded = noted(monkeypatch, catalog, "decode_state")
     for name in ("a", "b", "c"):
         execution(usual / name, a_state(a_run(codons=(completed("one"),)), plan=a_plan("one")))
 
@@ -311,4 +305,4 @@ def test_only_what_has_changed_is_read_again(usual: Path, monkeypatch: pytest.Mo
     planned = {Path(row.path).name: row.codons_planned for row in everything.rows()}
     assert planned == {"a": 1, "b": 2}
     assert len(decoded) == 4
-    assert msgspec.json.decode(decoded[-1])["executionPlan"]
+    assert msgspec.json.decode(*decoded[-1])["executionPlan"]

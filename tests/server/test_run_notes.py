@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockLost
+from support.calls import failing
 from support.histories import SteppingClock, a_run
 from support.waiting import LIMIT, eventually
 
@@ -106,10 +106,6 @@ async def test_a_failing_disk_ends_the_server_with_a_sentence(
     layout: Layout, lock: HeldLock, monkeypatch: pytest.MonkeyPatch
 ):
     """The error names runtime.lock, and every event was published before."""
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     notes, seqs = RunNotes(lock, layout), list[int]()
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
@@ -118,7 +114,7 @@ async def test_a_failing_disk_ends_the_server_with_a_sentence(
             await ledger.record(RunStarted(run=a_run()), Info(message="last"))
 
         with monkeypatch.context() as broken:
-            broken.setattr(lock, "_write", fail)
+            broken.setattr(lock, "_write", failing(errno.EIO))
             with pytest.raises(Stop) as stop:
                 await notes.run(on_lost=_raise)
 

@@ -12,12 +12,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -35,12 +34,12 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
-from support.lock_starter import crash
+from support.calls import failing
+from support.lock_witness import Starter, crash, starters, write_foreign_lock
 from support.waiting import LIMIT, limited
 
 RUN = RunId("1736000000000-abc123-def456")
 BEAT = timedelta(milliseconds=10)
-IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]
 
 
 class MovedClock:
@@ -85,79 +84,21 @@ class BeatenClock(MovedClock):
             assert self._asked.acquire(timeout=LIMIT), "no beat"
 
 
-class Server:
-    """A process that tries to own the lock."""
-
-    def __init__(self, root: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.lock_starter", str(root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))},
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, command: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def ask(self, command: str) -> dict[str, Any]:
-        self.send(command)
-        return self.answer()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        self.answer()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-@contextlib.contextmanager
-def servers(root: Path, count: int) -> Iterator[list[Server]]:
-    with contextlib.ExitStack() as stack:
-        started = [Server(root) for _ in range(count)]
-        yield [stack.enter_context(server) for server in started]
-
-
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return Layout.of_execution(tmp_path / "execution")
 
 
+@contextlib.contextmanager
+def servers(layout: Layout, count: int) -> Iterator[list[Starter]]:
+    """Start processes that try to own the lock."""
+    with starters(layout.root.with_name("log"), count) as started:
+        yield started
+
+
 def written(layout: Layout) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(layout.runtime_lock.read_bytes())
     return record
-
-
-def write_foreign(layout: Layout, **fields: Any) -> None:
-    """Write a runtime.lock as a program does that knows no guard."""
-    layout.state_directory.mkdir(parents=True, exist_ok=True)
-    record = {
-        "pid": 2**22 + 1,  # Above the highest pid that Linux assigns.
-        "runId": RUN,
-        "startTime": "2025-01-04T11:00:00.000Z",
-        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
-    }
-    layout.runtime_lock.write_text(json.dumps(record | fields))
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -275,22 +216,22 @@ def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout)
 @pytest.mark.parametrize("begin", ["nothing", "stale"])
 def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
     """T-L1, T-L2: of eight concurrent starters one owns, without a lock or with a stale one."""
-    with servers(layout.root, 8) as starters:
+    with servers(layout, 8) as rivals:
         for _ in range(25):
-            for starter in starters:
-                starter.send("acquire")
+            for rival in rivals:
+                rival.tell("acquire", layout.root)
 
-            answers = [starter.answer() for starter in starters]
+            answers = [rival.answer() for rival in rivals]
             owners = [i for i, answer in enumerate(answers) if answer["owned"]]
             assert len(owners) == 1, answers
-            assert starters[owners[0]].ask("verify") == {"done": True}
-            starters[owners[0]].ask("crash" if begin == "stale" else "release")
+            assert rivals[owners[0]].ask("hold") == {"done": True}
+            rivals[owners[0]].ask("crash" if begin == "stale" else "release")
 
 
 def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
     """T-L4: after SIGKILL the next start owns without waiting, and knows the dead pid."""
-    with servers(layout.root, 1) as [owner]:
-        assert owner.ask("acquire")["owned"]
+    with servers(layout, 1) as [owner]:
+        assert owner.ask("acquire", layout.root)["owned"]
         owner.kill()
 
     lock = acquire(layout, SystemClock(), wait=_never_wait)
@@ -301,8 +242,8 @@ def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
 
 def test_a_stopped_owner_still_owns(layout: Layout) -> None:
     """T-L3: a server under SIGSTOP is not replaced, and continues after SIGCONT."""
-    with servers(layout.root, 1) as [owner]:
-        assert owner.ask("acquire")["owned"]
+    with servers(layout, 1) as [owner]:
+        assert owner.ask("acquire", layout.root)["owned"]
         os.kill(owner.pid, signal.SIGSTOP)
         hours_later = MovedClock()
         hours_later.wall = datetime(2999, 1, 4, tzinfo=UTC)
@@ -311,7 +252,7 @@ def test_a_stopped_owner_still_owns(layout: Layout) -> None:
 
         os.kill(owner.pid, signal.SIGCONT)
         assert refusal.value.pid == owner.pid
-        assert owner.ask("verify") == {"done": True}
+        assert owner.ask("hold") == {"done": True}
         assert owner.ask("release") == {"done": True}
 
 
@@ -374,7 +315,7 @@ def test_a_link_to_the_lock_of_another_execution_keeps_no_server_out(
 ) -> None:
     """A link called runtime.lock names no owner, even if its target names one that lives."""
     other = Layout.of_execution(tmp_path / "other")
-    write_foreign(other, pid=os.getppid(), startTime="2999-01-01T00:00:00.000Z")
+    write_foreign_lock(other, pid=os.getppid(), startTime="2999-01-01T00:00:00.000Z")
     layout.state_directory.mkdir(parents=True)
     layout.runtime_lock.symlink_to(other.runtime_lock)
     lock = acquire(layout, SystemClock(), wait=_never_wait)
@@ -408,10 +349,14 @@ def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
 # --- other programs -----------------------------------------------------------------------------
 
 
-def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout) -> None:
-    """A lock without a guard holds while its pid lives and began before it; no file appears."""
+@pytest.mark.parametrize("begun", ["2999-01-01T00:00:00.000Z", "yesterday"])
+def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout, begun: str) -> None:
+    """A lock without a guard holds while its pid lives and began before it; no file appears.
+
+    An unreadable start time counts as one after the start of the process.
+    """
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        write_foreign(layout, pid=other.pid, startTime="2999-01-01T00:00:00.000Z")
+        write_foreign_lock(layout, pid=other.pid, startTime=begun)
         before = snapshot(layout.root)
         with pytest.raises(LockHeld) as refusal:
             acquire(layout, SystemClock(), wait=_never_wait)
@@ -424,12 +369,12 @@ def test_a_foreign_lock_with_a_living_process_is_respected(layout: Layout) -> No
 def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> None:
     """T-L11: a server on another host cannot be seen, but its heartbeat can."""
     clock = MovedClock()
-    write_foreign(layout)
+    write_foreign_lock(layout)
 
     def wait(seconds: float) -> None:
         clock.wait(seconds)
         if clock.seconds >= 30:
-            write_foreign(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
+            write_foreign_lock(layout, lastHeartbeat="2025-01-04T12:00:00.000Z")
 
     with pytest.raises(LockHeld):
         acquire(layout, clock, wait=wait)
@@ -441,7 +386,7 @@ def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> No
 def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
     """T-L11: after 75 s of local monotonic time without a change the lock is stale."""
     clock, messages = MovedClock(), list[str]()
-    write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
+    write_foreign_lock(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
     lock = acquire(layout, clock, wait=clock.wait, report=messages.append)
     assert clock.seconds == 75
     assert lock.previous is not None
@@ -456,7 +401,7 @@ def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layou
 def test_a_foreign_lock_that_is_removed_during_the_watch_is_no_heartbeat(layout: Layout) -> None:
     """A program that ends removes its lock; that must not refuse the start that waits for it."""
     clock = MovedClock()
-    write_foreign(layout, lastHeartbeat=to_text(clock.now()))
+    write_foreign_lock(layout, lastHeartbeat=to_text(clock.now()))
 
     def wait(seconds: float) -> None:
         clock.wait(seconds)
@@ -470,7 +415,7 @@ def test_a_foreign_lock_that_is_removed_during_the_watch_is_no_heartbeat(layout:
 def test_a_watch_ends_when_the_heartbeat_is_old(layout: Layout) -> None:
     """The rest of Hankweave's two minutes is waited for, where that is less than 75 s."""
     clock = MovedClock()
-    write_foreign(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
+    write_foreign_lock(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
     acquire(layout, clock, wait=clock.wait).release()
     assert clock.seconds == 10
 
@@ -479,7 +424,7 @@ def test_a_lock_of_a_dead_process_with_an_old_heartbeat_is_taken_over_at_once(
     layout: Layout,
 ) -> None:
     """Seed 001: "a lock file with a stale heartbeat" belongs to a process that crashed."""
-    write_foreign(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
+    write_foreign_lock(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
     lock = acquire(layout, SystemClock(), wait=_never_wait)
     assert lock.previous is not None
     assert not lock.previous.pid_alive
@@ -518,15 +463,15 @@ def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own
     layout: Layout,
 ) -> None:
     """T-L10: if .hankweave is moved away and another server starts, the old one fences itself."""
-    with servers(layout.root, 2) as [old, new]:
-        assert old.ask("acquire")["owned"]
+    with servers(layout, 2) as [old, new]:
+        assert old.ask("acquire", layout.root)["owned"]
         layout.state_directory.rename(layout.root / "moved")
-        assert new.ask("acquire")["owned"]
+        assert new.ask("acquire", layout.root)["owned"]
         before = snapshot(layout.state_directory)
         assert "guard" in old.ask("beat")["lost"]
         old.ask("release")
         assert snapshot(layout.state_directory) == before
-        assert new.ask("verify") == {"done": True}
+        assert new.ask("hold") == {"done": True}
 
 
 def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
@@ -555,7 +500,7 @@ async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout, pid
     Each container calls its first process pid 1, so the pid alone does not name an owner.
     """
     lock = acquire(layout, SystemClock())
-    write_foreign(layout, pid=pid)
+    write_foreign_lock(layout, pid=pid)
     losses: list[LockLost] = []
     with limited():
         await lock.heartbeat(BEAT, on_lost=losses.append)
@@ -669,7 +614,7 @@ async def test_a_disk_that_hides_a_loss_for_too_long_counts_as_one(
     lock = acquire(layout, SystemClock())
     losses: list[LockLost] = []
     with monkeypatch.context() as broken:
-        broken.setattr(lock, "_find_loss", _refusing(errno.EIO))
+        broken.setattr(lock, "_find_loss", failing(errno.EIO))
         with limited():
             await lock.heartbeat(BEAT, on_lost=losses.append)
 
@@ -713,13 +658,6 @@ async def test_a_fault_that_passes_is_logged_and_no_loss(
 # --- what the file system refuses -----------------------------------------------------------------
 
 
-def _refusing(number: int) -> Callable[..., None]:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
-
-
 @pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
@@ -727,7 +665,7 @@ def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     """An update that finds no space is written by a later beat; any other fault is raised."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
-        broken.setattr(fsutil, "replace", _refusing(number))
+        broken.setattr(fsutil, "replace", failing(number))
         with pytest.raises(OSError, match="Input") if is_raised else contextlib.nullcontext():
             lock.update(port=7)
 
@@ -842,22 +780,12 @@ def test_a_fault_of_the_disk_is_no_absence(
     """EIO while the lock or the guard is read is raised, not taken for a missing file."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
-        broken.setattr(os, call, _refusing(errno.EIO))
+        broken.setattr(os, call, failing(errno.EIO))
         with pytest.raises(OSError, match="Input/output"):
             lock.verify()
 
     lock.verify()
     lock.release()
-
-
-def test_a_foreign_lock_with_an_unreadable_start_time_is_respected(layout: Layout) -> None:
-    """While its process lives, an unreadable start time counts as valid."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        write_foreign(layout, pid=other.pid, startTime="yesterday")
-        with pytest.raises(LockHeld):
-            acquire(layout, SystemClock(), wait=_never_wait)
-
-        other.kill()
 
 
 # --- any sequence -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from hankweave_server import fsutil, wal
 from hankweave_server.wal import HALF, LIMIT, StagedFile, Tail, WriteAheadLog
 from support import waiting
+from support.calls import failing, noted
 
 
 class Store:
@@ -79,9 +80,7 @@ def test_one_flush_makes_all_files_of_a_call_durable(
 ) -> None:
     """However many they are; the first call also creates the log."""
     store.publish({"first": b""})
-    flushed: list[int] = []
-    real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda each: (flushed.append(each), real(each)))
+    flushed = noted(monkeypatch, os, "fdatasync")
     monkeypatch.setattr(os, "fsync", lambda each: pytest.fail("another flush"))
     monkeypatch.setattr(fsutil, "sync_filesystem", lambda each: pytest.fail("another flush"))
 
@@ -99,9 +98,7 @@ def test_the_next_lines_of_a_journal_share_the_flush(
     journal = store.root / "events"
     journal.write_bytes(b"1\n2\n")
     store.publish({"first": b""})
-    flushed: list[int] = []
-    real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda each: (flushed.append(each), real(each)))
+    flushed = noted(monkeypatch, os, "fdatasync")
     store.log.publish([store.staged("ab/1", b"one")], tail=Tail(journal, 4, b"3\n4\n"))
     monkeypatch.undo()
     assert len(flushed) == 1
@@ -420,11 +417,7 @@ def test_after_a_failed_flush_nothing_is_renamed_and_the_log_is_not_continued(
 ) -> None:
     """The kernel may have dropped the pages: what the file holds is unknown."""
     store.publish({"one": b"1"})
-
-    def broken(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fdatasync", broken)
+    monkeypatch.setattr(os, "fdatasync", failing(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         store.publish({"two": b"2"})
 

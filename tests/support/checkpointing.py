@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import CheckpointRequest, PathEntry, RestorePlan
@@ -44,10 +44,15 @@ RUN = RunId("1736000000000-abc123-def456")
 START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
 
 
-def a_request(number: int = 1) -> CheckpointRequest:
-    """Return the request for a manual checkpoint of all files."""
+def a_request(
+    number: int = 1,
+    kind: str = "manual",
+    before: RestorePlan | None = None,
+    patterns: tuple[str, ...] = ("**",),
+) -> CheckpointRequest:
+    """Return the request for a checkpoint, by default a manual one of all files."""
     return CheckpointRequest(
-        kind="manual",
+        kind=kind,
         codon_id=None,
         codon_name="x",
         run_id=RUN,
@@ -56,12 +61,10 @@ def a_request(number: int = 1) -> CheckpointRequest:
         operation_id=f"{number}",
         event_seq=number,
         session_id=None,
-        message_id=None,
         memory_epoch=0,
         label=None,
-        patterns=("**",),
-        before=None,
-        codon_state=None,
+        patterns=patterns,
+        before=before,
     )
 
 
@@ -188,22 +191,7 @@ class EngineAccess:
         return Restored({shown(path) for path in touched}, skipped)
 
     def _request(self, kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
-        count = next(self._count)
-        return CheckpointRequest(
-            kind=kind,
-            codon_id=CodonId("track"),
-            codon_name="Track",
-            run_id=RUN,
-            timestamp=START + timedelta(seconds=count),
-            duration_ms=None,
-            operation_id=f"op-{count}",
-            event_seq=count,
-            session_id=None,
-            memory_epoch=0,
-            label=None,
-            patterns=self._patterns,
-            before=before,
-        )
+        return a_request(next(self._count), kind, before, self._patterns)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +16,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
-
-from support.waiting import eventually_blocking
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,6 @@ class Collector:
             if (span.trace_id, span.parent_id) == (parent.trace_id, parent.span_id)
         ]
         return [span.name for span in sorted(found, key=lambda span: span.start)]
-
-    def wait_until(self, holds: Callable[[], bool]) -> None:
-        try:
-            eventually_blocking(holds)
-        except TimeoutError:
-            raise AssertionError([span.name for span in self.spans]) from None
 
     def take(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         body = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body

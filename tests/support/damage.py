@@ -86,6 +86,12 @@ def unpack(repository: Path) -> None:
         aside.unlink()
 
 
+def lose_object(repository: Path, sha: str) -> None:
+    """Remove one object; packs are unpacked first, so that no other object is lost with it."""
+    unpack(repository)
+    (repository / "objects" / sha[:2] / sha[2:]).unlink()
+
+
 @dataclass(frozen=True)
 class StoredObject:
     sha: str

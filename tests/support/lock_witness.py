@@ -2,11 +2,11 @@
 
     python -m support.lock_witness LOG
 
-Each process reads one line at a time on stdin and answers with one JSON line, as `lock_starter`
-does: `acquire ROOT`, `race ROOT FIFO` (answer, and take it when the FIFO is opened for
-writing), `hold` (verify the ownership, then log it), `release`, `crash` (release the guard as the
-kernel does for a process that dies), `clock SECONDS` (move its wall clock), `hasty` (skip the time
-for which it would watch another program's lock), `beat` (as `lock_starter`).
+Each process reads one line at a time on stdin and answers with one JSON line: `acquire ROOT`,
+`race ROOT FIFO` (answer, and take it when the FIFO is opened for writing), `hold` (verify the
+ownership, then log it), `release`, `crash` (release the guard as the kernel does for a process that
+dies), `clock SECONDS` (move its wall clock), `hasty` (skip the time for which it would watch
+another program's lock), `beat` (beat every 20 ms; the answer comes when the lock is lost).
 
 The log proves more than the answers: a line is written between taking and giving up, so two owners
 at once would leave their lines mixed.
@@ -84,8 +84,7 @@ class Testifier:
                     self._lock.release()
                 case "crash":
                     self._testify("leave")
-                    os.close(self._lock._folder)
-                    os.close(self._lock._guard)
+                    crash(self._lock)
                 case "clock":
                     self._clock.shift = timedelta(seconds=float(arguments[0]))
                 case "hasty":
@@ -121,6 +120,26 @@ class Testifier:
     def _lock(self) -> HeldLock:
         assert self._held is not None
         return self._held
+
+
+def crash(lock: HeldLock) -> None:
+    """Close the descriptors that the kernel closes when a process dies, and do nothing else."""
+    os.close(lock._folder)
+    os.close(lock._guard)
+
+
+def write_foreign_lock(layout: Layout, **fields: Any) -> None:
+    """Write a runtime.lock as a program does that knows no guard."""
+    layout.state_directory.mkdir(parents=True, exist_ok=True)
+    record = {
+        "pid": 2**22 + 1,  # Above the highest pid that Linux assigns.
+        "runId": "1736000000000-abc123-def456",
+        "startTime": "2025-01-04T11:00:00.000Z",
+        "lastHeartbeat": "2025-01-04T11:59:30.000Z",
+    }
+    temporary = layout.root / "foreign"
+    temporary.write_text(json.dumps(record | fields))
+    temporary.replace(layout.runtime_lock)
 
 
 # --- the test's side ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import ctypes
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 _DAC_OVERRIDE, _DAC_READ_SEARCH = 1 << 1, 1 << 2
 _VERSION_3 = 0x20080522
@@ -25,9 +25,14 @@ class _Data(ctypes.Structure):
     )
 
 
-@contextmanager
-def as_ordinary_user() -> Iterator[None]:
+def as_ordinary_user() -> AbstractContextManager[None]:
     """Drop them for the calling thread only; a caller that is not root is unaffected."""
+    return without_capabilities(_DAC_OVERRIDE | _DAC_READ_SEARCH)
+
+
+@contextmanager
+def without_capabilities(dropped: int) -> Iterator[None]:
+    """Let root act in this thread without these capabilities, which are among the first 32."""
     if os.geteuid() != 0:
         yield
         return
@@ -35,7 +40,7 @@ def as_ordinary_user() -> Iterator[None]:
     header, data = _Header(_VERSION_3, 0), (_Data * 2)()
     assert _libc.capget(ctypes.byref(header), data) == 0
     before = data[0].effective
-    data[0].effective = before & ~(_DAC_OVERRIDE | _DAC_READ_SEARCH)
+    data[0].effective = before & ~dropped
     assert _libc.capset(ctypes.byref(header), data) == 0
     try:
         yield

@@ -6,12 +6,13 @@ appended.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from websockets.asyncio.client import ClientConnection
@@ -106,6 +107,23 @@ class SmallRest:
         )
 
 
+UPGRADE = (
+    "Upgrade: websocket",
+    "Connection: Upgrade",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    "Sec-WebSocket-Version: 13",
+)
+"""The headers that ask for a WebSocket."""
+
+
+class Response(NamedTuple):
+    """An HTTP response; the names of its headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
 @dataclass(frozen=True)
 class SmallServer:
     """A listening transport and the objects behind it."""
@@ -125,6 +143,23 @@ class SmallServer:
     @property
     def viewer(self) -> str:
         return self.settings.viewer_token.read_text().strip()
+
+    async def ask(
+        self, path: str, *headers: str, host: str | None = "127.0.0.1:{port}", method: str = "GET"
+    ) -> Response:
+        """Send one HTTP request with path and headers unchanged; `{port}` is the server's."""
+        port = self.listener.port
+        named = () if host is None else (f"Host: {host.format(port=port)}",)
+        lines = [f"{method} {path} HTTP/1.1", *named, *headers, "", ""]
+        reader, writer = await asyncio.open_connection(self.listener.local_host, port)
+        writer.write("\r\n".join(lines).encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *fields = head.decode().strip().split("\r\n")
+        status = int(first.split(" ")[1])
+        body = b"" if status == 101 else await reader.read()
+        writer.close()
+        pairs = (field.split(": ", 1) for field in fields)
+        return Response(status, {name.lower(): value for name, value in pairs}, body)
 
     @asynccontextmanager
     async def raw(self, **hello: Any) -> AsyncIterator[RawClient]:
@@ -160,11 +195,6 @@ class RawClient:
 
     async def receive(self) -> Any:
         return msgspec.json.decode(await self.socket.recv())
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = waiting.LIMIT) -> None:
-    """Wait like `support.waiting.eventually`, whose limit replaces `seconds`."""
-    await waiting.eventually(holds)
 
 
 def settings_in(folder: Path, **changed: Any) -> ListenerSettings:

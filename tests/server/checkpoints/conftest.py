@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import stat
@@ -22,9 +21,13 @@ from hankweave_server.checkpoints.model import (
     RestorePlan,
     RestoreReport,
 )
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import Housekeeping
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.open_files import OpenFiles
+from support.merges import Trees
+from support.privileges import as_ordinary_user
 
 RUN = RunId("1736000000000-abc123-def456")
 EVERYTHING = ("**",)
@@ -200,6 +203,27 @@ class Lab:
         listed = self.git_bytes("ls-tree", "-r", "-z", "--name-only", sha)
         return set(filter(None, listed.split(b"\0")))
 
+    def archives(self, shas: list[Sha]) -> dict[Sha, str]:
+        """Return the content of these checkpoints, as the git program reads it."""
+        return {sha: self.git("archive", "--format=tar", sha) for sha in shas}
+
+    def objects(self) -> set[str]:
+        """Return the name and the type of every object."""
+        form = "--batch-check=%(objectname) %(objecttype)"
+        return set(self.git("cat-file", "--batch-all-objects", form).splitlines())
+
+    def packs(self) -> list[Path]:
+        return sorted((self.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
+
+    def leftovers(self) -> list[Path]:
+        """Return the temporary files of the repository."""
+        return list(self.layout.shadow_repository.rglob("tmp_*"))
+
+    def housekeeping(self) -> Housekeeping:
+        """Open the repository for another process that prunes and packs it."""
+        repo = ShadowRepo(self.layout.shadow_repository)
+        return Housekeeping(repo, Notes(repo), self.layout)
+
     def assert_sound(self) -> None:
         assert self.git("fsck", "--full", "--strict", "--no-dangling") == ""
 
@@ -228,6 +252,11 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def housekeeping(lab: Lab) -> Housekeeping:
+    return lab.housekeeping()
+
+
+@pytest.fixture
 def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
     laboratory = Lab(tmp_path / "project", in_place=True)
     yield laboratory
@@ -235,56 +264,19 @@ def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def trees(tmp_path: Path) -> Trees:
+    return Trees(tmp_path / "repository")
+
+
+@pytest.fixture
+def repo(trees: Trees) -> Iterator[ShadowRepo]:
+    """Yield the repository of these trees."""
+    with contextlib.closing(ShadowRepo(trees.repository)) as opened:
+        yield opened
+
+
+@pytest.fixture
 def without_privileges() -> Iterator[None]:
     """Drop root's right to read everything in this thread, as for an ordinary user."""
-    with without_capabilities(1 << 1 | 1 << 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    with as_ordinary_user():
         yield
-
-
-@contextlib.contextmanager
-def without_capabilities(dropped: int) -> Iterator[None]:
-    """Let root act in this thread without these capabilities."""
-    with contextlib.ExitStack() as undo:
-        if os.geteuid() == 0:
-            before = _capabilities()
-            undo.callback(_set_capabilities, *before)
-            _set_capabilities(before[0] & ~dropped, before[1], before[2])
-
-        yield
-
-
-class _Header(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _Data(ctypes.Structure):
-    _fields_ = (
-        ("effective", ctypes.c_uint32),
-        ("permitted", ctypes.c_uint32),
-        ("inheritable", ctypes.c_uint32),
-    )
-
-
-_VERSION_3 = 0x20080522
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _capabilities() -> tuple[int, int, int]:
-    header, data = _Header(_VERSION_3, 0), (_Data * 2)()
-    assert _libc.capget(ctypes.byref(header), data) == 0
-    low, high = data
-    return (
-        low.effective | high.effective << 32,
-        low.permitted | high.permitted << 32,
-        low.inheritable | high.inheritable << 32,
-    )
-
-
-def _set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
-    header, data = _Header(_VERSION_3, 0), (_Data * 2)()
-    for half, shift in ((data[0], 0), (data[1], 32)):
-        half.effective = effective >> shift & 0xFFFFFFFF
-        half.permitted = permitted >> shift & 0xFFFFFFFF
-        half.inheritable = inheritable >> shift & 0xFFFFFFFF
-
-    assert _libc.capset(ctypes.byref(header), data) == 0

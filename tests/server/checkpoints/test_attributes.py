@@ -15,6 +15,7 @@ from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.worktree import attributes
 from hankweave_server.worktree.attributes import CAPABILITY, LIMIT, Attributes
+from support.calls import failing
 
 ACL = "system.posix_acl_access"
 DEFAULT_ACL = "system.posix_acl_default"
@@ -135,11 +136,7 @@ def test_set_uid_comes_back_only_with_its_owner(lab, monkeypatch):
     os.chmod(lab.path("tool"), 0o4755)
     made = lab.checkpoint()
     lab.delete("tool")
-
-    def refused(*_):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(attributes.os, "fchown", refused)
+    monkeypatch.setattr(attributes.os, "fchown", failing(errno.EPERM))
     report = lab.rollback(made.sha)
 
     assert lab.mode("tool") == 0o755

@@ -23,7 +23,7 @@ from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.stat_index import signature_of
-from support.losing import lose_object
+from support.damage import lose_object
 
 OTHER = RunId("1736000000001-abc123-def456")
 

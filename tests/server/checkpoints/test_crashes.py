@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,106 +21,50 @@ from hankweave_server.git import objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
+from support.calls import failing, noted
+from support.crashes import crash_after
+from support.damage import unpack
 from support.waiting import eventually_blocking
 
-
-class SimulatedCrash(BaseException):
-    """An exception that ends the process, as seen by the code under test."""
-
-
-class CrashingSystem:
-    """A system layer that counts disk-changing calls and crashes before the n-th."""
-
-    CHANGES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod")
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.seen = 0
-
-    def crash_before(self, number: int) -> None:
-        self.seen = 0
-        self._monkeypatch.undo()
-        for name in self.CHANGES:
-            self._monkeypatch.setattr(os, name, self._counting(getattr(os, name), number))
-
-        self._monkeypatch.setattr(os, "open", self._counting_creations(os.open, number))
-
-    def rest(self) -> None:
-        self._monkeypatch.undo()
-
-    def _counting(self, real, number):
-        def call(*arguments, **details):
-            self._step(number)
-            return real(*arguments, **details)
-
-        return call
-
-    def _counting_creations(self, real, number):
-        def call(path, flags, *arguments, **details):
-            if flags & os.O_CREAT:
-                self._step(number)
-
-            return real(path, flags, *arguments, **details)
-
-        return call
-
-    def _step(self, number):
-        self.seen += 1
-        if self.seen >= number:
-            raise SimulatedCrash
+NAMES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod", "open")
+CHANGES = [(os, name) for name in NAMES]
+"""The calls that change the disk."""
 
 
-@pytest.fixture
-def system(monkeypatch):
-    return CrashingSystem(monkeypatch)
-
-
-def crash_points(limit):
-    return range(1, limit)
-
-
-def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system):
+def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path):
     """Wherever repository creation is cut off, the next start makes a working repository."""
     survived = 0
-    for number in crash_points(60):
+    for number in range(60):
         root = tmp_path / str(number)
         (root / "agentRoot").mkdir(parents=True)
         layout = Layout.of_execution(root)
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             repo_init.make_ready(layout)
-            survived += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        survived += not crash.happened
         CheckpointEngine.open(layout).close()
         assert [path.name for path in layout.checkpoints.iterdir() if ".new" in path.name] == []
 
     assert survived > 0
 
 
-def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
+def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab):
     """Wherever a checkpoint is cut off, the earlier ones survive and the next start cleans up."""
     lab.write("a", "1")
     first = lab.checkpoint()
     finished = 0
-    for number in crash_points(40):
+    for number in range(40):
         lab.write("a", f"content {number}")
         lab.write("secret", f"content {number}", 0o600)
         head = lab.engine.head()
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             lab.checkpoint()
-            finished += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        finished += not crash.happened
         lab.reopen(forget=True)
         assert first.sha in [facts.sha for facts in lab.engine.commits()]
         assert lab.engine.head() == head or lab.engine.facts(lab.engine.head()).parents == (head,)
-        assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+        assert not lab.leftovers()
         assert not list(lab.layout.shadow_repository.rglob("*.lock"))
 
     lab.assert_sound()
@@ -129,7 +72,7 @@ def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
     assert all(lab.engine.verify(facts.sha) == [] for facts in lab.engine.commits())
 
 
-def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
+def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab):
     """Wherever a restore is cut off, repeating it ends in exactly the target."""
     lab.write("a", "1", 0o600)
     lab.write("d/e/f", "1")
@@ -138,7 +81,7 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
     target = lab.checkpoint()
     then = lab.picture()
     finished = 0
-    for number in crash_points(60):
+    for number in range(60):
         for name in ("a", "d", "l", "empty"):
             if lab.exists(name):
                 lab.delete(name)
@@ -148,14 +91,10 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
         lab.write("later/x", "2")
         lab.write("a", "2")
         safety = lab.checkpoint(kind="safety", codon=None)
-        system.crash_before(number)
-        try:
+        with crash_after(number, *CHANGES) as crash:
             lab.engine.restore(target.sha, safety.sha)
-            finished += 1
-        except SimulatedCrash:
-            pass
 
-        system.rest()
+        finished += not crash.happened
         lab.reopen(forget=number % 2 == 0)
         lab.engine.restore(target.sha, safety.sha)
         assert lab.picture() == then
@@ -217,28 +156,20 @@ def test_a_full_disk_is_reported_and_leaves_nothing(lab, monkeypatch):
     first = lab.checkpoint()
     lab.write("a", "2")
     lab.write("big", random.Random(1).randbytes(9 << 20))
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(wal, "flush_and_rename", full)
+    monkeypatch.setattr(wal, "flush_and_rename", failing(errno.ENOSPC))
     with pytest.raises(InsufficientSpace):
         lab.checkpoint()
 
     monkeypatch.undo()
     assert lab.engine.head() == first.sha
-    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert not lab.leftovers()
     assert lab.names(lab.checkpoint().sha) == {b"a", b"big"}
     lab.assert_sound()
 
 
 def test_a_fault_of_the_store_is_not_taken_for_a_missing_file(lab, monkeypatch):
     """ENOENT from the repository fails the checkpoint instead of recording the file as deleted."""
-
-    def broken(self, data):
-        raise FileNotFoundError(errno.ENOENT, "objects is gone")
-
-    monkeypatch.setattr(objects.ObjectStaging, "blob", broken)
+    monkeypatch.setattr(objects.ObjectStaging, "blob", failing(errno.ENOENT))
     lab.write("a", "1")
 
     with pytest.raises(ShadowRepositoryError):
@@ -288,11 +219,7 @@ def test_a_full_disk_in_mid_restore_is_reported(lab, monkeypatch):
     made = lab.checkpoint()
     lab.write("a", "2")
     safety = lab.checkpoint(kind="safety", codon=None)
-
-    def full(descriptor, pieces, size):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(tree_writer, "write_sparsely", full)
+    monkeypatch.setattr(tree_writer, "write_sparsely", failing(errno.ENOSPC))
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
 
@@ -307,17 +234,7 @@ def test_a_full_disk_in_mid_restore_is_reported(lab, monkeypatch):
 
 def object_file(lab, name: str) -> Path:
     """Unpack all objects, so that one can be damaged, and return its file."""
-    packs = lab.layout.shadow_repository / "objects" / "pack"
-    for pack in list(packs.glob("*.pack")):
-        moved = lab.layout.root / pack.name
-        pack.rename(moved)
-        pack.with_suffix(".idx").unlink()
-        environment = {**os.environ, "GIT_DIR": str(lab.layout.shadow_repository)}
-        with moved.open("rb") as content:
-            subprocess.run(
-                ["git", "unpack-objects", "-q"], stdin=content, env=environment, check=True
-            )
-
+    unpack(lab.layout.shadow_repository)
     sha = lab.git("rev-parse", name).strip()
     return lab.layout.shadow_repository / "objects" / sha[:2] / sha[2:]
 
@@ -526,11 +443,7 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     """After a restart, files with unchanged stat data are not read again."""
     lab.write("a", "1")
     lab.checkpoint()
-    read: list[bytes] = []
-    real = capture.FileReader.read
-    monkeypatch.setattr(
-        capture.FileReader, "read", lambda self, path: (read.append(path), real(self, path))[1]
-    )
+    read = noted(monkeypatch, capture.FileReader, "read")
 
     def is_saved() -> bool:
         lab.reopen()

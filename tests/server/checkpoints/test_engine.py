@@ -254,21 +254,6 @@ def test_kept_paths_stay_as_they_are(lab):
     assert [entry.path for entry in report.kept] == [b"mine", b"new"]
 
 
-def test_untracked_files_survive_a_rollback(lab):
-    """Files that no pattern matches are neither captured nor changed."""
-    lab.write("notes.md", "1")
-    lab.write("data.bin", "mine")
-    made = lab.checkpoint("*.md")
-    lab.write("notes.md", "2")
-    lab.write("out/data.bin", "mine too")
-
-    lab.rollback(made.sha, patterns=("*.md",))
-
-    assert lab.names(made.sha) == {b"notes.md"}
-    assert lab.read("data.bin") == b"mine"
-    assert lab.read("out/data.bin") == b"mine too"
-
-
 def test_an_untracked_file_in_the_way_is_saved_first(lab):
     """A file that a rollback must overwrite, tracked or not, is in the safety checkpoint."""
     lab.write("a.md", "tracked then")

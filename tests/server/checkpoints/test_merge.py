@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -81,17 +80,6 @@ def content_of(trees: Trees, tree: str) -> Tree:
 
 def below(path: bytes, paths: frozenset[bytes]) -> bool:
     return any(path == each or path.startswith(each + b"/") for each in paths)
-
-
-@pytest.fixture
-def trees(tmp_path: Path) -> Trees:
-    return Trees(tmp_path / "repository")
-
-
-@pytest.fixture
-def repo(trees: Trees) -> Iterator[ShadowRepo]:
-    with closing(ShadowRepo(trees.repository)) as opened:
-        yield opened
 
 
 class CountingRepo(ShadowRepo):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,17 +32,6 @@ from support.merges import (
 
 LINES = LineMerger()
 NAMES = SideNames("the execution", "attempt 2")
-
-
-@pytest.fixture
-def trees(tmp_path: Path) -> Trees:
-    return Trees(tmp_path / "repository")
-
-
-@pytest.fixture
-def repo(trees: Trees) -> Iterator[ShadowRepo]:
-    with closing(ShadowRepo(trees.repository)) as opened:
-        yield opened
 
 
 def merged(

@@ -15,10 +15,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.server.checkpoints.conftest import EVERYTHING, Lab, without_capabilities
+from tests.server.checkpoints.conftest import EVERYTHING, Lab
 
 from hankweave_server.checkpoints.model import Skipped
 from support.ordinary_user import ID
+from support.privileges import without_capabilities
 
 OTHER_USER = 4321
 

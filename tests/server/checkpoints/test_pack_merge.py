@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,13 +27,10 @@ from hankweave_server.git.pack_reader import PackReader, read_index
 from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking, StepInterrupted
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
+from support.crashes import crash_after
 
 never = Pace(lambda: False)
 MOST_PACKS = 64
-
-
-class PowerCut(BaseException):
-    """A simulated crash that no code under test may catch."""
 
 
 class Writer:
@@ -69,19 +65,6 @@ def writer(lab) -> Writer:
     return Writer(lab)
 
 
-def objects(lab) -> set[str]:
-    listed = lab.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
-    return set(listed.splitlines())
-
-
-def content(lab, shas: list[Sha]) -> dict[Sha, str]:
-    return {sha: lab.git("archive", "--format=tar", sha) for sha in shas}
-
-
-def packs(lab) -> list[Path]:
-    return sorted((lab.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
-
-
 def most_copies(lab) -> int:
     indexes = (lab.layout.shadow_repository / "objects" / "pack").glob("*.idx")
     found = [record.digest for index in indexes for record in read_index(index)]
@@ -98,14 +81,14 @@ def repacking(lab) -> Repacking:
 def test_the_versions_of_a_file_are_stored_as_differences(lab, writer):
     """Checkpoints take an eighth of what they took, and the newest version is whole."""
     shas = writer.checkpoints(32)
-    before, listed = content(lab, shas[::10]), objects(lab)
+    before, listed = lab.archives(shas[::10]), lab.objects()
     size = sum(pack.size for pack in StoreFiles(lab.layout.shadow_repository).packs())
 
     lab.engine.housekeeping.consolidate(never)
 
     (merged,) = StoreFiles(lab.layout.shadow_repository).packs()
     assert 8 * merged.size < size
-    assert (content(lab, shas[::10]), objects(lab)) == (before, listed)
+    assert (lab.archives(shas[::10]), lab.objects()) == (before, listed)
     reader = PackReader(lab.layout.shadow_repository / "objects")
     newest = bytes.fromhex(lab.git("rev-parse", f"{shas[-1]}:long/file.txt").strip())
     assert reader.read(newest) is not None, "the next checkpoint's base is read without a detour"
@@ -118,7 +101,7 @@ def test_an_old_version_is_a_few_steps_away(lab, writer, monkeypatch):
     writer.checkpoints(60)
     lab.engine.housekeeping.consolidate(never)
 
-    listing = "".join(lab.git("verify-pack", "-v", str(pack)) for pack in packs(lab))
+    listing = "".join(lab.git("verify-pack", "-v", str(pack)) for pack in lab.packs())
 
     lengths = [int(length) for length in re.findall(r"chain length = (\d+)", listing)]
     assert 1 < max(lengths) <= 12
@@ -128,7 +111,7 @@ def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
     """Of merged packs, too, all but the newest version of a path become differences."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 40)
     shas = writer.checkpoints(50)
-    before = content(lab, shas[::10])
+    before = lab.archives(shas[::10])
     reader = PackReader(lab.layout.shadow_repository / "objects")
     names = "".join(f"{sha}:long/file.txt\n" for sha in shas)
     lab.write("names", names)
@@ -148,8 +131,8 @@ def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
 
     reader.forget()
     whole = [blob for blob in blobs if reader.size(bytes.fromhex(blob)) is not None]
-    assert len(whole) == len(packs(lab)) < 6
-    assert content(lab, shas[::10]) == before
+    assert len(whole) == len(lab.packs()) < 6
+    assert lab.archives(shas[::10]) == before
     lab.assert_sound()
 
 
@@ -162,11 +145,11 @@ def test_packs_of_git_are_merged_in_one_piece(lab, writer):
 
     lab.git("repack", "-q", "-d")
     files = StoreFiles(lab.layout.shadow_repository)
-    before, listed = content(lab, shas), objects(lab)
+    before, listed = lab.archives(shas), lab.objects()
     repacking(lab)._merge(files.packs(), never)
 
-    assert len(packs(lab)) == 1
-    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert len(lab.packs()) == 1
+    assert (lab.archives(shas), lab.objects()) == (before, listed)
     lab.assert_sound()
 
 
@@ -174,11 +157,11 @@ def test_a_tag_is_copied(lab, writer):
     """An object that is neither commit, tree nor blob is merged as it is."""
     shas = writer.checkpoints(3)
     lab.git("tag", "-a", "-m", "mine", "mine", shas[0])
-    listed = objects(lab)
+    listed = lab.objects()
 
     lab.engine.housekeeping.consolidate(never)
 
-    assert objects(lab) == listed
+    assert lab.objects() == listed
     assert StoreFiles(lab.layout.shadow_repository).size().loose_objects == 0
     lab.assert_sound()
 
@@ -193,7 +176,7 @@ def test_the_number_of_packs_stays_small_while_checkpoints_follow_each_other(lab
     most = 0
     for _ in range(10):
         writer.checkpoints(FRESH_PACKS)
-        most = max(most, len(packs(lab)))
+        most = max(most, len(lab.packs()))
         assert work.needs_consolidation()
         assert work.consolidate(pace).finished
 
@@ -230,7 +213,7 @@ def test_the_engine_is_used_at_every_rest(lab, writer):
 def test_an_interrupted_merge_leaves_nothing_behind(lab, writer):
     """The server's end does not wait for a merge: it is given up, wherever it is."""
     shas = writer.checkpoints(4)
-    before, listed = packs(lab), objects(lab)
+    before, listed = lab.packs(), lab.objects()
     for count in itertools.count(1):
         left = iter(range(count))
 
@@ -241,11 +224,11 @@ def test_an_interrupted_merge_leaves_nothing_behind(lab, writer):
         if lab.engine.housekeeping.consolidate(Pace(lambda: False, rest)).finished:
             break
 
-        assert packs(lab) == before
-        assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+        assert lab.packs() == before
+        assert not lab.leftovers()
 
     assert count > 10
-    assert objects(lab) == listed
+    assert lab.objects() == listed
     assert lab.engine.verify(shas[0]) == []
 
 
@@ -261,7 +244,7 @@ def test_what_was_verified_stays_verified(lab, writer):
     assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) == []
     assert verified.intact >= known > set()
 
-    (pack,) = packs(lab)
+    (pack,) = lab.packs()
     pack.chmod(0o600)
     os.truncate(pack, 100)
     assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) != []
@@ -299,7 +282,7 @@ def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeyp
     writer.checkpoints(3)
     objects_folder = lab.layout.shadow_repository / "objects"
     before = store_listing(objects_folder)
-    removed = packs(lab)[1]
+    removed = lab.packs()[1]
     listed = os.scandir
 
     def removing(path):
@@ -318,85 +301,53 @@ def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeyp
 # Crashes
 
 
-@pytest.fixture
-def cut(monkeypatch):
-    """Return a function that lets so many calls pass and stops the process before the next."""
-    real = {name: getattr(os, name) for name in ("mkdir", "rename", "unlink", "fsync", "utime")}
-    real |= {name: getattr(os, name) for name in ("chmod", "rmdir", "pwrite", "write", "open")}
-
-    def at(count: int) -> None:
-        left = iter(range(count))
-
-        def counted(name: str):
-            def call(*arguments, **options):
-                reads = name == "open" and not arguments[1] & os.O_CREAT
-                if not reads and next(left, None) is None:
-                    raise PowerCut
-
-                return real[name](*arguments, **options)
-
-            return call
-
-        for name in real:
-            monkeypatch.setattr(os, name, counted(name))
-
-    def rest() -> None:
-        for name, call in real.items():
-            monkeypatch.setattr(os, name, call)
-
-    at.rest = rest
-    return at
+NAMES = ("mkdir", "rename", "unlink", "fsync", "utime", "chmod", "rmdir", "pwrite", "write", "open")
 
 
-def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer, cut):
+def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer):
     """All objects are there after it, and the next repack leaves one copy of each."""
     shas = writer.checkpoints(3)
     lab.engine.close()
     repository = lab.layout.shadow_repository
     original = lab.layout.root / "original"
     shutil.copytree(repository, original)
-    before, listed = content(lab, shas), objects(lab)
+    before, listed = lab.archives(shas), lab.objects()
     for count in itertools.count():
         shutil.rmtree(repository)
         shutil.copytree(original, repository)
         work = repacking(lab)
-        cut(count)
-        try:
-            finished = work.run(never).finished
-        except PowerCut:
-            finished = False
-        finally:
-            cut.rest()
+        with crash_after(count, *((os, name) for name in NAMES)) as crash:
+            assert work.run(never).finished
 
         CheckpointEngine.open(lab.layout).close()
         assert not list(repository.rglob("tmp_*"))
-        if finished:
+        if not crash.happened:
             break
 
-        assert objects(lab) == listed, count
+        assert lab.objects() == listed, count
         assert repacking(lab).run(never).finished
         assert most_copies(lab) == 1, count
 
     assert count > 20
     lab.engine = CheckpointEngine.open(lab.layout)
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
     lab.assert_sound()
 
 
 def test_packs_that_the_log_brings_back_are_removed_again(lab, writer):
     """A replay after a crash restores checkpoints' packs that were merged: they are copies."""
     shas = writer.checkpoints(6)
-    before = content(lab, shas)
-    old = packs(lab)
+    before = lab.archives(shas)
+    old = lab.packs()
     lab.engine.housekeeping.consolidate(never)
-    assert len(packs(lab)) == 1
+    assert len(lab.packs()) == 1
 
     crashed, lab.engine = lab.engine, CheckpointEngine.open(lab.layout)
 
-    assert set(old) < set(packs(lab)), "the log still had them"
+    assert set(old) < set(lab.packs()), "the log still had them"
     lab.engine.housekeeping.consolidate(never)
-    assert len(packs(lab)) == 1
+    assert len(lab.packs()) == 1
     assert most_copies(lab) == 1
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
     lab.assert_sound()
     del crashed

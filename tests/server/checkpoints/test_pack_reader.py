@@ -25,10 +25,6 @@ def reader_of(lab) -> PackReader:
     return PackReader(lab.layout.shadow_repository / "objects")
 
 
-def packs_of(lab) -> list[Path]:
-    return sorted((lab.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
-
-
 def everything(lab) -> dict[bytes, tuple[str, int]]:
     """Return every object of the repository, as the git program lists it."""
     lines = lab.git("cat-file", "--batch-all-objects", "--batch-check").splitlines()
@@ -113,11 +109,11 @@ def test_packs_that_come_and_go_are_noticed(lab):
     lab.write("b", "2" * 1000)
     second = lab.checkpoint()
     assert reader.size(bytes.fromhex(second.tree)) is not None
-    before = packs_of(lab)
+    before = lab.packs()
 
     lab.git("repack", "-q", "-a", "-d", "--window=0")
 
-    assert not set(before) & set(packs_of(lab))
+    assert not set(before) & set(lab.packs())
     fresh = reader_of(lab)
     for sha in (first.tree, second.tree):
         digest = bytes.fromhex(sha)
@@ -131,7 +127,7 @@ def test_an_open_pack_outlives_its_name(lab):
     tree = bytes.fromhex(lab.checkpoint().tree)
     reader = reader_of(lab)
     before = reader.read(tree)
-    for pack in packs_of(lab):
+    for pack in lab.packs():
         pack.unlink()
         pack.with_suffix(".idx").unlink()
 
@@ -151,7 +147,7 @@ def test_what_another_program_removed_exists_no_more(lab):
     second = bytes.fromhex(lab.checkpoint().tree)
     assert repo.existing()(second)
 
-    for pack in packs_of(lab):
+    for pack in lab.packs():
         if repo.packs.read(first) is not None:
             pack.with_suffix(".idx").unlink()
             pack.unlink()
@@ -168,7 +164,7 @@ def test_descriptors_do_not_grow_with_the_packs(lab):
         lab.write("a", f"{number}\n" * 1000)
         lab.checkpoint()
 
-    assert len(packs_of(lab)) >= count
+    assert len(lab.packs()) >= count
     known, before = everything(lab), open_packs()
     repo, most = ShadowRepo(lab.layout.shadow_repository), 0
     for _ in range(2):
@@ -193,11 +189,11 @@ def test_a_pack_is_opened_once_for_objects_that_are_read_one_after_the_other(lab
         os, "open", lambda path, *how: opened.append(str(path)) or by_system(path, *how)
     )
     reader = reader_of(lab)
-    for pack in packs_of(lab):
+    for pack in lab.packs():
         for digest in objects_in(pack):
             assert reader.read(digest) is not None
 
-    assert sorted(path for path in opened if path.endswith(".pack")) == [*map(str, packs_of(lab))]
+    assert sorted(path for path in opened if path.endswith(".pack")) == [*map(str, lab.packs())]
 
 
 def objects_in(pack: Path) -> list[bytes]:
@@ -217,7 +213,7 @@ def test_no_harm_to_a_pack_gives_wrong_bytes(lab):
     several_checkpoints(lab)
     known = everything(lab)
     chance = random.Random(7)  # Reproducible, not secret.
-    files = [file for pack in packs_of(lab) for file in (pack, pack.with_suffix(".idx"))]
+    files = [file for pack in lab.packs() for file in (pack, pack.with_suffix(".idx"))]
     refused = 0
     for _ in range(150):
         file = chance.choice(files)
@@ -270,7 +266,7 @@ def test_a_pack_truncated_while_open_raises_no_signal(lab):
     reader, known = reader_of(lab), everything(lab)
     assert all(reader.size(digest) is not None for digest in known)
 
-    for pack in packs_of(lab):
+    for pack in lab.packs():
         pack.chmod(0o600)
         os.truncate(pack, 12)
 
@@ -340,7 +336,7 @@ def test_a_large_packed_blob_needs_little_memory(lab):
 def test_a_damaged_large_blob_is_a_key_error(lab):
     """Damage in the middle of a large packed blob raises KeyError by the end of its last piece."""
     digest = large_blob_in_a_pack(lab, 2 * STREAMED_FROM)
-    (pack,) = packs_of(lab)
+    (pack,) = lab.packs()
     whole = bytearray(pack.read_bytes())
     whole[len(whole) // 3] ^= 4
     pack.chmod(0o600)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hankweave_server.checkpoints.pruning import Housekeeping, PruningOutdated
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.git.repack import Pace
 from hankweave_server.git.repo import ShadowRepo
+from support.crashes import crash_after
 from support.git_facts import GitWitness
 
 FIRST = RunId("1736000000000-aaaaaa-aaaaaa")
@@ -32,23 +31,9 @@ def never() -> bool:
     return False
 
 
-class PowerCut(BaseException):
-    """A simulated power cut that no code under test may catch."""
-
-
-@pytest.fixture
-def housekeeping(lab) -> Housekeeping:
-    return opened(lab)
-
-
 @pytest.fixture
 def pins(lab) -> Pins:
     return Pins(ShadowRepo(lab.layout.shadow_repository))
-
-
-def opened(lab) -> Housekeeping:
-    repo = ShadowRepo(lab.layout.shadow_repository)
-    return Housekeeping(repo, Notes(repo), lab.layout)
 
 
 def later(lab):
@@ -354,7 +339,7 @@ def test_damage_keeps_every_object(lab, past, housekeeping):
             lose(lab, index, tree)
 
     before = stored(lab)
-    pruned = prune(lab, opened(lab))
+    pruned = prune(lab, lab.housekeeping())
     assert (pruned.unreadable, pruned.finished) == (tree, True)
     assert pruned.checkpoints
     assert before <= stored(lab)
@@ -366,7 +351,7 @@ def test_nothing_is_pruned_whose_parent_is_lost(lab, past):
         if past.tail[1] in listed(lab, index):
             lose(lab, index, past.tail[1])
 
-    pruning = opened(lab).prunable(EVERYTHING_OLD, later(lab), NONE)
+    pruning = lab.housekeeping().prunable(EVERYTHING_OLD, later(lab), NONE)
     going = {facts.sha for facts in pruning.checkpoints}
     assert past.tail[1] not in going
     assert not {move.new for move in pruning.moves} & {past.tail[1]}
@@ -409,48 +394,35 @@ def test_it_stops_between_two_steps(lab, past, housekeeping):
     assert stored(lab).isdisjoint(past.abandoned)
 
 
+CHANGES = (
+    (Path, "rename"),
+    (Path, "unlink"),
+    (ShadowRepo, "point"),
+    (ShadowRepo, "drop"),
+    (ShadowRepo, "write_index"),
+    (shutil, "rmtree"),
+    (os, "fsync"),
+)
+
+
 @pytest.mark.parametrize("moment", range(0, 24))
-def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
+def test_a_crash_leaves_what_stays_whole(lab, past, moment):
     """After a power cut, kept checkpoints are intact, and the next pruning completes."""
     before = content(lab, past.base, past.now)
-    with monkeypatch.context() as patch:
-        housekeeping = opened(lab)
-        pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
-        cut_power(patch, moment)
-        with contextlib.suppress(PowerCut):
-            housekeeping.prune(pruning, never)
+    housekeeping = lab.housekeeping()
+    pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
+    with crash_after(moment, *CHANGES):
+        housekeeping.prune(pruning, never)
 
     lab.reopen()
     assert content(lab, past.base, past.now) == before
     lab.assert_sound()
 
-    assert prune(lab, opened(lab)).finished
+    assert prune(lab, lab.housekeeping()).finished
     assert stored(lab).isdisjoint(past.abandoned)
     assert content(lab, past.base, past.now) == before
-    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert not lab.leftovers()
     lab.assert_sound()
-
-
-def cut_power(patch, count: int) -> None:
-    """Allow a number of operations, and cut the power at the next."""
-    left = iter(range(count))
-
-    def counted(act: Callable) -> Callable:
-        def act_or_die(*arguments, **options):
-            if next(left, None) is None:
-                raise PowerCut
-            return act(*arguments, **options)
-
-        return act_or_die
-
-    for name in ("rename", "unlink"):
-        patch.setattr(Path, name, counted(getattr(Path, name)))
-
-    for name in ("point", "drop", "write_index"):
-        patch.setattr(ShadowRepo, name, counted(getattr(ShadowRepo, name)))
-
-    patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-    patch.setattr(os, "fsync", counted(os.fsync))
 
 
 # Pins
@@ -566,10 +538,10 @@ def test_fsck_continues_after_a_lost_commit(lab, past, housekeeping):
         if past.tail[2] in listed(lab, index):
             lose(lab, index, past.tail[2])
 
-    (damage,) = opened(lab).fsck().damages[past.tail[2]]
+    (damage,) = lab.housekeeping().fsck().damages[past.tail[2]]
     assert (damage.sha, damage.kind) == (past.tail[2], "commit")
 
-    report = opened(lab).fsck([past.tail[2]])
+    report = lab.housekeeping().fsck([past.tail[2]])
     assert report.missing == (past.tail[2],)
     assert not report.is_sound
     assert report.damages == {}

@@ -14,6 +14,7 @@ from hankweave_server.checkpoints.model import ContentRange
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.objects import STREAMED_FROM, digest_of
 from hankweave_server.paths import Layout
+from support.calls import noted
 
 SMALL = b"0123456789" * 50
 LARGE = random.Random(7).randbytes(STREAMED_FROM + 1_500_000)
@@ -39,20 +40,13 @@ def test_ranges_in_their_order_read_a_large_file_once(lab, monkeypatch) -> None:
     """The next range continues at the end of the last one."""
     lab.write("large", LARGE)
     sha = lab.checkpoint().sha
-    opened: list[Path] = []
-    real = Path.open
-
-    def counted(self: Path, *arguments, **options):
-        opened.append(self.resolve())
-        return real(self, *arguments, **options)
-
-    monkeypatch.setattr(Path, "open", counted)
+    opened = noted(monkeypatch, Path, "open")
     parts = [
         lab.engine.read_range(sha, b"large", offset, 300_000).data
         for offset in range(0, len(LARGE), 300_000)
     ]
     assert b"".join(parts) == LARGE
-    assert opened.count(_object_of(lab, LARGE)) == 1
+    assert [path.resolve() for path, *_ in opened].count(_object_of(lab, LARGE)) == 1
 
 
 def test_a_range_of_a_file_that_is_not_there_is_refused(lab) -> None:

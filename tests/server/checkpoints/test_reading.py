@@ -149,7 +149,7 @@ def test_a_full_disk_while_reading_fails_the_checkpoint(lab, monkeypatch):
 
     monkeypatch.undo()
     assert lab.engine.head() == first.sha
-    assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+    assert not lab.leftovers()
     assert not [t for t in threading.enumerate() if t.name.startswith("checkpoint")]
     assert lab.checkpoint().files == 401
 

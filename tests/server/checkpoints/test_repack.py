@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import hashlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,8 @@ from hankweave_server.git.pack_reader import read_index
 from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.store_files import StoreFiles
+from support.calls import failing
+from support.crashes import crash_after
 
 never = Pace(lambda: False)
 """The pace of a repack that is not asked to stop."""
@@ -34,20 +36,6 @@ def after(steps: int) -> Pace:
     """Return the pace of a repack that is asked to stop after that many steps."""
     asked = iter(range(steps))
     return Pace(lambda: next(asked, None) is None)
-
-
-class PowerCut(BaseException):
-    """A simulated power cut that no code under test may catch."""
-
-
-@pytest.fixture
-def housekeeping(lab) -> Housekeeping:
-    return opened(lab)
-
-
-def opened(lab) -> Housekeeping:
-    repo = ShadowRepo(lab.layout.shadow_repository)
-    return Housekeeping(repo, Notes(repo), lab.layout)
 
 
 def grow(lab, count: int, unchanged: int = 0) -> list[Sha]:
@@ -63,11 +51,6 @@ def grow(lab, count: int, unchanged: int = 0) -> list[Sha]:
     return made + [lab.checkpoint().sha for _ in range(unchanged)]
 
 
-def objects(lab) -> set[str]:
-    listed = lab.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
-    return set(listed.splitlines())
-
-
 def copies(lab) -> Counter[bytes]:
     """Return how many copies of each object are stored."""
     folder = lab.layout.shadow_repository / "objects"
@@ -76,36 +59,23 @@ def copies(lab) -> Counter[bytes]:
     return found
 
 
-def content(lab, shas: list[Sha]) -> dict[Sha, str]:
-    """Return the content of these checkpoints, as the git program reads it."""
-    return {sha: lab.git("archive", "--format=tar", sha) for sha in shas}
-
-
-def packs(lab) -> list[Path]:
-    return sorted((lab.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
-
-
-def leftovers(lab) -> list[Path]:
-    return list(lab.layout.shadow_repository.rglob("tmp_*"))
-
-
 # Results of a repack
 
 
 def test_every_object_is_still_there(lab, housekeeping):
     """The git program finds the same objects and content before and after."""
     shas = grow(lab, 40, unchanged=10)
-    before, listed = content(lab, shas), objects(lab)
+    before, listed = lab.archives(shas), lab.objects()
 
     done = housekeeping.consolidate(never)
 
-    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert (lab.archives(shas), lab.objects()) == (before, listed)
     assert done.finished
     assert (done.packs_before, done.loose_before) == (40, 10)
-    assert (done.packs_after, done.loose_after) == (len(packs(lab)), 0)
+    assert (done.packs_after, done.loose_after) == (len(lab.packs()), 0)
     assert done.packs_after < 5
     assert max(copies(lab).values()) == 1
-    assert leftovers(lab) == []
+    assert lab.leftovers() == []
     lab.assert_sound()
 
 
@@ -148,7 +118,7 @@ def test_the_disk_gets_its_bytes_back(lab):
     shas = grow(lab, 34)
     lab.engine.close()
     gc.collect()  # Closes the engine's own files, which would be mistaken for leaks.
-    housekeeping = opened(lab)
+    housekeeping = lab.housekeeping()
     assert housekeeping.fsck(shas).is_sound
 
     housekeeping.consolidate(never)
@@ -189,27 +159,27 @@ def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
     """A second repack, by another process too, has nothing to do."""
     grow(lab, 40)
     housekeeping.consolidate(never)
-    before = {path: path.stat().st_ino for path in packs(lab)}
+    before = {path: path.stat().st_ino for path in lab.packs()}
 
-    opened(lab).consolidate(never)
+    lab.housekeeping().consolidate(never)
 
-    assert {path: path.stat().st_ino for path in packs(lab)} == before
+    assert {path: path.stat().st_ino for path in lab.packs()} == before
 
 
 def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
     """Four repacked packs are joined by copying, and git verifies the new index."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     shas = grow(lab, 70)
-    before = content(lab, shas)
+    before = lab.archives(shas)
 
     housekeeping.consolidate(never)
 
-    assert len(packs(lab)) < 20
-    assert any(len(read_index(pack.with_suffix(".idx"))) > 16 * 4 for pack in packs(lab))
-    for pack in packs(lab):
+    assert len(lab.packs()) < 20
+    assert any(len(read_index(pack.with_suffix(".idx"))) > 16 * 4 for pack in lab.packs())
+    for pack in lab.packs():
         lab.git("verify-pack", str(pack))
 
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
     lab.assert_sound()
 
 
@@ -243,7 +213,7 @@ def test_a_large_pack_is_not_rewritten(lab, housekeeping):
         lab.write(f"random{number}", os.urandom(100_000))
 
     lab.checkpoint()
-    (large,) = packs(lab)
+    (large,) = lab.packs()
     inode = large.stat().st_ino
     grow(lab, 40)
     housekeeping.consolidate(never)
@@ -254,7 +224,7 @@ def test_a_large_pack_is_not_rewritten(lab, housekeeping):
 def test_a_kept_pack_stays(lab, housekeeping):
     """A pack that a user marked with `.keep` is not replaced."""
     grow(lab, 34)
-    kept = packs(lab)[5]
+    kept = lab.packs()[5]
     kept.with_suffix(".keep").touch()
 
     housekeeping.consolidate(never)
@@ -268,7 +238,7 @@ def test_a_damaged_pack_stays_and_blocks_no_repack(lab, housekeeping):
     shas = grow(lab, 40)
     (damaged,) = [
         pack
-        for pack in packs(lab)
+        for pack in lab.packs()
         if bytes.fromhex(shas[7]) in {r.digest for r in read_index(pack.with_suffix(".idx"))}
     ]
     flip_a_bit(damaged)
@@ -276,9 +246,9 @@ def test_a_damaged_pack_stays_and_blocks_no_repack(lab, housekeeping):
     assert housekeeping.consolidate(never).finished
 
     assert damaged.exists()
-    assert len(packs(lab)) < 6
+    assert len(lab.packs()) < 6
     assert not housekeeping.needs_consolidation()
-    named = set(opened(lab).fsck().damages)
+    named = set(lab.housekeeping().fsck().damages)
     assert shas[7] in named
     assert named <= set(shas[7:14]), "the file is another from there on"
 
@@ -288,11 +258,11 @@ def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypa
     monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     grow(lab, 31)
     housekeeping.consolidate(never)
-    damaged = min(packs(lab), key=lambda pack: pack.stat().st_size)
+    damaged = min(lab.packs(), key=lambda pack: pack.stat().st_size)
     flip_a_bit(damaged)
     grow(lab, 60)
 
-    assert opened(lab).consolidate(never).finished
+    assert lab.housekeeping().consolidate(never).finished
 
     assert damaged.exists()
 
@@ -300,21 +270,21 @@ def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypa
 def test_good_copies_of_a_damaged_pack_stay(lab, housekeeping):
     """Of two copies after a crash, one is removed only if the other is readable."""
     shas = grow(lab, 33)
-    before = content(lab, shas)
+    before = lab.archives(shas)
     folder = lab.layout.shadow_repository / "objects" / "pack"
     aside = lab.layout.root / "aside"
     shutil.copytree(folder, aside)
     housekeeping.consolidate(never)
-    (new,) = [pack for pack in packs(lab) if not (aside / pack.name).exists()]
+    (new,) = [pack for pack in lab.packs() if not (aside / pack.name).exists()]
     shutil.copytree(aside, folder, dirs_exist_ok=True)
     flip_a_bit(new)
     new.chmod(0o400)
 
     # Whether this is refused depends on the copy that libgit2 finds first.
     with contextlib.suppress(ShadowRepositoryError):
-        opened(lab).consolidate(never)
+        lab.housekeeping().consolidate(never)
 
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
 
 
 def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
@@ -327,14 +297,14 @@ def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
     Repacking(repo)._replace([pack], merged(files.pack_folder, [pack]), never)
 
     assert pack.index.exists()
-    assert content(lab, shas)
+    assert lab.archives(shas)
     lab.assert_sound()
 
 
 def test_a_new_pack_that_cannot_be_read_is_given_up(lab, housekeeping, monkeypatch):
     """If the disk stores wrong bytes, the new pack is discarded and the old ones stay."""
     shas = grow(lab, 33)
-    before = content(lab, shas)
+    before = lab.archives(shas)
     finish = PackWriter.finish
 
     def damaged(writer: PackWriter) -> StagedPack:
@@ -347,9 +317,9 @@ def test_a_new_pack_that_cannot_be_read_is_given_up(lab, housekeeping, monkeypat
         with pytest.raises(ShadowRepositoryError):
             housekeeping.consolidate(never)
 
-    assert len(packs(lab)) == 33
-    assert leftovers(lab) == []
-    assert content(lab, shas) == before
+    assert len(lab.packs()) == 33
+    assert lab.leftovers() == []
+    assert lab.archives(shas) == before
 
 
 def test_packs_with_a_common_delta_are_not_joined(lab, housekeeping):
@@ -397,11 +367,11 @@ def test_an_index_over_many_packs_does_not_mislead_git(lab, housekeeping):
     """Stock git's multi-pack-index is removed before a pack that it names."""
     shas = grow(lab, 40)
     lab.git("multi-pack-index", "write")
-    before = content(lab, shas)
+    before = lab.archives(shas)
 
     housekeeping.consolidate(never)
 
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
     lab.assert_sound()
 
 
@@ -412,7 +382,7 @@ def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
     """A stopped repack leaves a valid store, and the next call continues."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 40)
     shas = grow(lab, 40)
-    before = content(lab, shas)
+    before = lab.archives(shas)
 
     first = housekeeping.consolidate(after(1))
 
@@ -421,55 +391,37 @@ def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
     lab.assert_sound()
 
     assert housekeeping.consolidate(never).finished
-    assert content(lab, shas) == before
+    assert lab.archives(shas) == before
 
 
-@pytest.fixture
-def power_cut(monkeypatch) -> Callable[[int], None]:
-    """Allow a number of renames, removals and flushes, and cut the power at the next."""
-    real = {name: getattr(Path, name) for name in ("rename", "unlink", "chmod")}
-    removal, flush = shutil.rmtree, os.fsync
-
-    def at(count: int) -> None:
-        left = iter(range(count))
-
-        def counted(act):
-            def act_or_die(*arguments, **options):
-                if next(left, None) is None:
-                    raise PowerCut
-                return act(*arguments, **options)
-
-            return act_or_die
-
-        for name, act in real.items():
-            monkeypatch.setattr(Path, name, counted(act))
-
-        monkeypatch.setattr(shutil, "rmtree", counted(removal))
-        monkeypatch.setattr(os, "fsync", counted(flush))
-
-    return at
+CHANGES = (
+    (Path, "rename"),
+    (Path, "unlink"),
+    (Path, "chmod"),
+    (shutil, "rmtree"),
+    (os, "fsync"),
+)
 
 
 @pytest.mark.parametrize("moment", range(0, 60, 3))
-def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
+def test_a_crash_loses_nothing(lab, moment, monkeypatch):
     """After a power cut every object is there, and the next start completes the repack."""
     shas = grow(lab, 12, unchanged=6)
-    before, listed = content(lab, shas), objects(lab)
+    before, listed = lab.archives(shas), lab.objects()
     with monkeypatch.context() as patch:
         patch.setattr(repack, "STEP_OBJECTS", 40)
-        housekeeping = opened(lab)
-        power_cut(moment)
-        with pytest.raises(PowerCut):
+        housekeeping = lab.housekeeping()
+        with crash_after(moment, *CHANGES) as crash:
             housekeeping.consolidate(never)
 
-    monkeypatch.undo()
+    assert crash.happened
     lab.reopen()
-    assert leftovers(lab) == []
-    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert lab.leftovers() == []
+    assert (lab.archives(shas), lab.objects()) == (before, listed)
     lab.assert_sound()
 
-    assert opened(lab).consolidate(never).finished
-    assert (content(lab, shas), objects(lab)) == (before, listed)
+    assert lab.housekeeping().consolidate(never).finished
+    assert (lab.archives(shas), lab.objects()) == (before, listed)
     assert max(copies(lab).values()) == 1
     lab.assert_sound()
 
@@ -510,18 +462,14 @@ def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
     """If a pack cannot be flushed, it is discarded, and no old pack is removed."""
     shas = grow(lab, 33)
     before = copies(lab)
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
         with pytest.raises(InsufficientSpace):
             housekeeping.consolidate(never)
 
     assert copies(lab) == before
-    assert leftovers(lab) == []
-    assert content(lab, shas[-1:])
+    assert lab.leftovers() == []
+    assert lab.archives(shas[-1:])
     assert housekeeping.consolidate(never).finished
 
 

@@ -17,7 +17,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.repair import NoRepository, repository_source
 from hankweave_server.paths import Layout
-from support.damage import WAYS, Way, unpack
+from support.damage import WAYS, Way, damage, unpack
 from support.git_facts import GitWitness
 
 OTHER = RunId("1736000000001-bbbbbb-bbbbbb")
@@ -63,20 +63,9 @@ def copies(store: Store, place: Path, way: Way) -> Iterator[tuple[str, Layout]]:
         copy = place / name
         shutil.copytree(store.root, copy, symlinks=True)
         layout = Layout.of_execution(copy)
-        damage(layout, name, way)
+        damage(layout.root, name, way)
         yield name, layout
         shutil.rmtree(copy)
-
-
-def damage(layout: Layout, name: str, way: Way) -> None:
-    path = layout.shadow_repository / "objects" / name[:2] / name[2:]
-    content = bytearray(path.read_bytes())
-    path.unlink()
-    if way == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif way == "flipped":
-        content[len(content) // 2] ^= 0x10
-        path.write_bytes(content)
 
 
 def restorable(engine: CheckpointEngine, shas: list[Sha]) -> set[Sha]:
@@ -156,7 +145,7 @@ def test_what_the_work_tree_has_comes_back(store: Store, tmp_path: Path) -> None
     newest = store.shas[-1]
     names = [git.run("rev-parse", f"{newest}:{path}").strip() for path in ("c.txt", "deep", "")]
     for name in names:
-        damage(layout, name, "flipped")
+        damage(layout.root, name, "flipped")
 
     engine = CheckpointEngine.open(layout)
     made = engine.repair(frozenset(store.shas), EVERYTHING, (), "1")
@@ -172,7 +161,7 @@ def test_a_mirror_gives_everything_back(store: Store, tmp_path: Path) -> None:
     shutil.copytree(store.root, copy, symlinks=True)
     layout = Layout.of_execution(copy)
     for name in store.objects():
-        damage(layout, name, "removed")
+        damage(layout.root, name, "removed")
 
     engine = CheckpointEngine.open(layout)
     source = repository_source(store.root)

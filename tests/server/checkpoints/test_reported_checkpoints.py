@@ -12,6 +12,7 @@ from hankweave_server.checkpoints.file_reader import FileReader
 from hankweave_server.checkpoints.model import CheckpointMade
 from hankweave_server.git.errors import InsufficientSpace
 from server.checkpoints.conftest import EVERYTHING, Lab
+from support.calls import noted
 from support.git_facts import GitWitness
 
 
@@ -34,14 +35,7 @@ def test_changes_are_found_with_the_digests_of_what_was_read(
     lab.write("new/file", "new")
     lab.link("link", "changed")
     lab.delete("gone")
-    opened: list[bytes] = []
-    real = FileReader.read
-
-    def counted(self: FileReader, path: bytes) -> object:
-        opened.append(path)
-        return real(self, path)
-
-    monkeypatch.setattr(FileReader, "read", counted)
+    reads = noted(monkeypatch, FileReader, "read")
     found = captured(lab)
     made = lab.engine.complete(found.capture, lab.request("manual"))
 
@@ -56,6 +50,7 @@ def test_changes_are_found_with_the_digests_of_what_was_read(
         b"changed": hashlib.sha256(b"after").hexdigest(),
         b"new/file": hashlib.sha256(b"new").hexdigest(),
     }
+    opened = [path for _, path in reads]
     assert sorted(set(opened) - {b"same"}) == [b"changed", b"link", b"new/file"]
     assert len(opened) == len(set(opened))
     git = GitWitness(lab.layout.root)

@@ -14,6 +14,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.checkpoints.session_snapshots import PIECE
 from hankweave_server.paths import Layout
+from support.crashes import crash_after
 
 REF = "refs/hankweave/memory"
 LINE = b'{"step": "0123456789"}\n'
@@ -178,29 +179,20 @@ def test_new_numbers_follow_those_that_checkpoints_name(mind):
     assert mind.rewind(100) == (Skipped(REF.encode(), "memory-lost"),)
 
 
-class SimulatedCrash(BaseException):
-    """An exception that ends the process, as seen by the disk."""
-
-
 @pytest.mark.parametrize("name", ["rename", "fsync", "unlink", "replace"])
-def test_a_crash_while_memory_is_saved_or_rewound_leaves_the_old_or_the_new(
-    tmp_path, monkeypatch, name
-):
+def test_a_crash_while_memory_is_saved_or_rewound_leaves_the_old_or_the_new(tmp_path, name):
     """A crash before any disk-changing call leaves earlier snapshots intact and the file whole."""
-    for number in range(1, 9):
+    for number in range(8):
         mind = Mind(tmp_path / str(number))
         path = mind.home / "s.jsonl"
         path.write_bytes(LINE)
         first = mind.save()
         path.write_bytes(LINE * 2)
-        crash_before(monkeypatch, name, number)
-        try:
+        second = 0
+        with crash_after(number, (os, name)):
             second = mind.save()
             mind.rewind(first)
-        except SimulatedCrash:
-            second = 0
 
-        monkeypatch.undo()
         mind.reopen()
         assert path.read_bytes() in (LINE, LINE * 2)
         assert mind.rewind(first) == ()
@@ -208,15 +200,3 @@ def test_a_crash_while_memory_is_saved_or_rewound_leaves_the_old_or_the_new(
         assert mind.save() in {first + 1, first + 2, first, second}
         mind.git("fsck", "--strict", "--full")
         mind.engine.close()
-
-
-def crash_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int) -> None:
-    real, calls = getattr(os, name), iter(range(1, 1_000))
-
-    def call(*arguments, **details):
-        if next(calls) == nth:
-            raise SimulatedCrash
-
-        return real(*arguments, **details)
-
-    monkeypatch.setattr(os, name, call)

@@ -21,6 +21,7 @@ from hankweave_server.worktree.tree_writer import (
     Placing,
     TemporaryFiles,
 )
+from support.calls import failing
 
 
 @pytest.fixture
@@ -61,11 +62,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
     made = lab.checkpoint()
     lab.write("d/a", "two")
     safety = lab.checkpoint(kind="safety", codon=None)
-
-    def full(descriptor, content, size):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tree_writer, "write_sparsely", full)
+    monkeypatch.setattr(tree_writer, "write_sparsely", failing(errno.ENOSPC))
 
     with pytest.raises(InsufficientSpace):
         lab.engine.restore(made.sha, safety.sha)
@@ -76,15 +73,11 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
 
 def test_errors_other_than_exdev_are_raised(lab, monkeypatch):
     """Errors other than EXDEV are raised without a second attempt."""
-
-    def broken(self, folder, name, new, seen, is_held):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     lab.write("a", "one")
     made = lab.checkpoint()
     lab.write("a", "two")
     safety = lab.checkpoint(kind="safety", codon=None)
-    monkeypatch.setattr(TemporaryFiles, "put", broken)
+    monkeypatch.setattr(TemporaryFiles, "put", failing(errno.EIO))
 
     with pytest.raises(ShadowRepositoryError, match="Input/output"):
         lab.engine.restore(made.sha, safety.sha)

@@ -21,6 +21,7 @@ from hankweave_server.ledger.journal import (
     JournalWriteFailed,
     LongJournalLine,
 )
+from support.calls import failing
 
 
 def line(seq: int, text: str = "Erdbeben südlich von Tōkyō 🌏") -> bytes:
@@ -223,19 +224,12 @@ def test_a_sync_that_fails_takes_the_append_back(path: Path, monkeypatch):
     journal, _ = Journal.open(path)
     journal.append([line(1)])
     with monkeypatch.context() as patch:
-        patch.setattr(journal_module.os, "fdatasync", _fails_with(errno.EIO))
+        patch.setattr(journal_module.os, "fdatasync", failing(errno.EIO))
         with pytest.raises(JournalWriteFailed, match="Input/output error") as failure:
             journal.append([line(2)])
 
     assert not isinstance(failure.value, JournalFull), "only a full disk is worth another try"
     assert path.read_bytes() == text_of(line(1))
-
-
-def _fails_with(number: int):
-    def call(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return call
 
 
 def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path, monkeypatch):
@@ -244,7 +238,7 @@ def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path,
     journal.append([line(1)])
     with monkeypatch.context() as patch:
         patch.setattr(fsutil, "write_all", lambda fd, data: _write_with(FullDisk(9), fd, data))
-        patch.setattr(journal_module.os, "ftruncate", _fails_with(errno.EIO))
+        patch.setattr(journal_module.os, "ftruncate", failing(errno.EIO))
         with pytest.raises(JournalWriteFailed):
             journal.append([line(2)])
 

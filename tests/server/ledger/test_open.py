@@ -28,6 +28,7 @@ from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.open import open_ledger
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.crashes import crash_after
 from support.histories import (
     LATER,
     SteppingClock,
@@ -43,11 +44,6 @@ from support.histories import (
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path)
 
 
 async def opened(layout: Layout, rebuild: Callable[[], State] | None = None) -> Ledger:
@@ -149,60 +145,65 @@ async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: La
     assert (await opened(layout)).recovery is None
 
 
-async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """Folding the journal restores the lost state; both originals are kept."""
-    state = await with_history(layout)
+def bad(layout: Layout) -> None:
     layout.state.write_bytes(b"{}")
     layout.state_backup.write_bytes(b"")
-    ledger = await opened(layout)
-    assert ledger.state == state
-    assert recovery_of(ledger).source == "journal"
-    assert len(recovery_of(ledger).kept) == 2
 
 
-async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """A deleted state.json is not a fresh start."""
-    state = await with_history(layout)
+def missing(layout: Layout) -> None:
     layout.state.unlink()
     layout.state_backup.unlink()
-    ledger = await opened(layout)
-    assert ledger.state == state
-    assert recovery_of(ledger).source == "journal"
 
 
-async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
-    """Events that the journal lost did not happen; the state is the fold of the remaining ones."""
-    await with_history(layout)
-    truncated(layout, 5)
-    expected = fold_of(layout)
-    ledger = await opened(layout)
-    assert ledger.state == expected
-    assert recovery_of(ledger).source == "backup"
-    assert "ends at 12" in recovery_of(ledger).errors[0].message
-    assert recovery_of(ledger).kept
-
-
-async def test_a_state_and_backup_ahead_of_the_journal_are_folded_again(layout: Layout):
-    """If the backup is ahead as well, the whole journal is folded."""
-    await with_history(layout)
-    truncated(layout, 15)
-    expected = fold_of(layout)
-    assert expected.last_event_seq == 2
-    ledger = await opened(layout)
-    assert ledger.state == expected
-    assert recovery_of(ledger).source == "journal"
-    assert len(recovery_of(ledger).kept) == 2
-    assert (await opened(layout)).recovery is None
-
-
-async def test_a_state_that_contradicts_the_journal_is_folded_again(layout: Layout):
-    """A state of another history is detected where the journal's tail contradicts it."""
-    state = await with_history(layout)
+def of_another_history(layout: Layout) -> None:
+    """Write a state that the journal's tail contradicts."""
     other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
     layout.state.write_bytes(codec.encode(other))
-    ledger = await opened(layout)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [(bad, 2), (missing, 0), (of_another_history, 0)],
+    ids=["bad", "missing", "of another history"],
+)
+async def test_a_lost_state_is_folded_from_the_journal(
+    layout: Layout, damage: Callable[[Layout], None], kept: int
+):
+    """It is preferred to the repository, because it holds more than the commits do.
+
+    Files that cannot be read are kept.
+    """
+    state = await with_history(layout)
+    damage(layout)
+
+    def rebuild() -> State:
+        raise AssertionError("the journal is there")
+
+    ledger = await opened(layout, rebuild)
     assert ledger.state == state
     assert recovery_of(ledger).source == "journal"
+    assert len(recovery_of(ledger).kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("lost", "source", "kept"),
+    [(5, "backup", 1), (15, "journal", 2)],
+    ids=["the state", "the state and its backup"],
+)
+async def test_what_is_ahead_of_the_journal_is_not_believed(
+    layout: Layout, lost: int, source: str, kept: int
+):
+    """Events that the journal lost did not happen; the state is the fold of the remaining ones."""
+    await with_history(layout)
+    truncated(layout, lost)
+    expected = fold_of(layout)
+    assert expected.last_event_seq == 17 - lost
+    ledger = await opened(layout)
+    assert ledger.state == expected
+    assert recovery_of(ledger).source == source
+    assert f"ends at {17 - lost}" in recovery_of(ledger).errors[0].message
+    assert len(recovery_of(ledger).kept) == kept
+    assert (await opened(layout)).recovery is None
 
 
 async def test_a_new_journal_begins_with_the_state_of_a_lost_one(layout: Layout):
@@ -230,23 +231,9 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
     assert fold_of(layout) == ledger.state
 
 
-async def test_the_repository_is_not_read_if_there_is_a_journal(layout: Layout):
-    """The journal is preferred to the repository, because it holds more than the commits do."""
-    state = await with_history(layout)
-    layout.state.unlink()
-    layout.state_backup.unlink()
-
-    def rebuild() -> State:
-        raise AssertionError("the journal is there")
-
-    ledger = await opened(layout, rebuild)
-    assert recovery_of(ledger).source == "journal"
-    assert ledger.state.runs == state.runs
-
-
 async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
     """With neither journal nor repository the state is empty, and this is reported."""
-    layout.state_directory.mkdir()
+    layout.state_directory.mkdir(parents=True)
     layout.state.write_bytes(b"garbage")
     ledger = await opened(layout, lambda: EMPTY_STATE)
     assert ledger.state == EMPTY_STATE
@@ -334,30 +321,8 @@ async def test_a_start_continues_a_takeover_that_died_before_its_save(layout: La
 # --- compound faults ------------------------------------------------------------------------------
 
 
-class SimulatedCrash(BaseException):
-    """The end of the process: no `except Exception` catches it."""
-
-
-CHANGES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
-
-
-def crash_before(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
-    """Make the n-th call that can change the disk end the process."""
-    calls = 0
-
-    def counting(real):
-        def call(*arguments, **named):
-            nonlocal calls
-            calls += 1
-            if calls >= nth:
-                raise SimulatedCrash
-
-            return real(*arguments, **named)
-
-        return call
-
-    for name in CHANGES:
-        monkeypatch.setattr(os, name, counting(getattr(os, name)))
+NAMES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
+CHANGES = [(os, name) for name in NAMES]
 
 
 def both_bad(layout: Layout) -> None:
@@ -377,27 +342,22 @@ def no_journal(layout: Layout) -> None:
 
 @pytest.mark.parametrize("damage", [both_bad, ahead, no_journal], ids=lambda each: each.__name__)
 async def test_a_recovery_that_dies_at_any_step_is_done_again(
-    tmp_path: Path, monkeypatch, damage: Callable[[Layout], None]
+    tmp_path: Path, damage: Callable[[Layout], None]
 ):
     """However often the recovery is interrupted, the next start reaches the same runs."""
     clock = SteppingClock()
-    for nth in range(1, 60):
-        layout = Layout.of_execution(tmp_path / str(nth))
+    for number in range(60):
+        layout = Layout.of_execution(tmp_path / str(number))
         state = await with_history(layout)
         damage(layout)
-        crashed = False
-        with monkeypatch.context() as patch:
-            crash_before(patch, nth)
-            try:
-                open_ledger(layout, clock, rebuild=None, new_id=lambda: "id").journal.close()
-            except SimulatedCrash:
-                crashed = True
+        with crash_after(number, *CHANGES) as crash:
+            open_ledger(layout, clock, rebuild=None, new_id=lambda: "id").journal.close()
 
         ledger = await opened(layout)
         assert [run.run_id for run in ledger.state.runs] == [RUN]
         assert ledger.state.execution_plan == state.execution_plan
         assert fold_of(layout) == ledger.state
-        if not crashed:
+        if not crash.happened:
             return
 
     raise AssertionError("the recovery never came to its end")

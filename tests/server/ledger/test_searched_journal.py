@@ -13,6 +13,7 @@ import pytest
 from hankweave_server.ledger import searched_journal
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.searched_journal import SearchedJournal, of_types
+from support.calls import noted
 
 LONGEST = 300_000
 """Bytes of the longest lines: more than is read at once."""
@@ -77,19 +78,12 @@ def test_a_short_journal_is_no_exception(lay: Lay, count: int) -> None:
 def test_a_long_journal_costs_a_few_reads(lay: Lay, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ends and the middle of a journal are read without what lies between."""
     lines = [a_line(seq, filling=400) for seq in range(1, 50_001)]
-    read: list[int] = []
-    original = searched_journal.pread_all
-
-    def counted(descriptor: int, count: int, offset: int) -> bytes:
-        read.append(count)
-        return original(descriptor, count, offset)
-
-    monkeypatch.setattr(searched_journal, "pread_all", counted)
+    reads = noted(monkeypatch, searched_journal, "pread_all")
     with closing(lay(lines)) as journal:
         for since in (0, 49_980, 25_000, 12_345):
             assert journal.read(since, 20) == lines[since : since + 20]
 
-    assert sum(read) < sum(map(len, lines)) / 4
+    assert sum(count for _, count, _ in reads) < sum(map(len, lines)) / 4
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -24,6 +25,8 @@ from hankweave_server.ledger.state_file import (
     UnreadableState,
 )
 from hankweave_server.paths import Layout
+from support.calls import failing
+from support.crashes import crash_after
 from support.histories import SteppingClock, a_plan, a_run, completed, running
 
 
@@ -37,11 +40,9 @@ def state(number: int) -> State:
     )
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of_execution(tmp_path)
-    layout.state_directory.mkdir()
-    return layout
+@pytest.fixture(autouse=True)
+def _state_directory(layout: Layout) -> None:
+    layout.state_directory.mkdir(parents=True)
 
 
 def store_in(layout: Layout) -> StateStore:
@@ -234,12 +235,8 @@ def test_a_newer_version_of_the_file_is_left_alone(layout: Layout):
 
 def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
     """File systems without hard links get the same two versions."""
-
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     store = saved(layout, 1)
-    monkeypatch.setattr(store_module.os, "link", no_links)
+    monkeypatch.setattr(store_module.os, "link", failing(errno.EPERM))
     store.save(state(2))
     assert state_in(layout.state_backup) == state(1)
 
@@ -247,41 +244,18 @@ def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
 # --- crashes --------------------------------------------------------------------------------------
 
 
-class SimulatedCrash(BaseException):
-    """The end of the process: no `except Exception` catches it."""
+NAMES = ("open", "write", "fsync", "link", "rename", "replace", "unlink")
+CHANGES = [(os, name) for name in NAMES]
 
 
-def crash_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int) -> None:
-    """Make the n-th call of a function of `os` end the process."""
-    real = getattr(os, name)
-    calls = 0
-
-    def call(*arguments, **named):
-        nonlocal calls
-        calls += 1
-        if calls == nth:
-            raise SimulatedCrash
-
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(os, name, call)
-
-
-STEPS = [("open", 1), ("write", 1), ("fsync", 1), ("link", 1), ("replace", 1), ("replace", 2)]
-STEPS += [("open", 2), ("fsync", 2)]
-
-
-@pytest.mark.parametrize(("name", "nth"), STEPS)
-def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
-    layout: Layout, monkeypatch, name: str, nth: int
-):
+@pytest.mark.parametrize("number", range(9))
+def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(layout: Layout, number: int):
     """This start and the next one load either the previous version or the new one."""
     store = saved(layout, 1, 2)
-    with monkeypatch.context() as patch:
-        crash_before(patch, name, nth)
-        with pytest.raises(SimulatedCrash):
-            store.save(state(3))
+    with crash_after(number, *CHANGES) as crash:
+        store.save(state(3))
 
+    assert crash.happened
     again = store_in(layout)
     loaded = again.load()
     assert isinstance(loaded, FromPrimary)
@@ -293,19 +267,16 @@ def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
     assert names(layout) == ["state.json", "state.json.bak"]
 
 
-@pytest.mark.parametrize(("name", "nth"), [("rename", 1), ("rename", 2), ("fsync", 1)])
-def test_a_crash_while_bad_files_are_put_aside_loses_nothing(
-    layout: Layout, monkeypatch, name: str, nth: int
-):
+@pytest.mark.parametrize("number", range(6))
+def test_a_crash_while_bad_files_are_put_aside_loses_nothing(layout: Layout, number: int):
     """A recovery that dies is repeated by the next start."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"one")
     layout.state_backup.write_bytes(b"two")
-    with monkeypatch.context() as patch:
-        crash_before(patch, name, nth)
-        with pytest.raises(SimulatedCrash):
-            store_in(layout).load()
+    with crash_after(number, *CHANGES) as crash:
+        store_in(layout).load()
 
+    assert crash.happened
     assert isinstance(store_in(layout).load(), UnreadableState | Absent)
     contents = {(layout.state_directory / each).read_bytes() for each in kept_in(layout)}
     assert contents == {b"one", b"two"}
@@ -313,13 +284,9 @@ def test_a_crash_while_bad_files_are_put_aside_loses_nothing(
 
 def test_a_save_that_fails_leaves_the_state_as_it_was(layout: Layout, monkeypatch):
     """A full disk costs the new version, not the old ones."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     store = saved(layout, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
         with pytest.raises(OSError, match="No space"):
             store.save(state(3))
 

@@ -28,6 +28,7 @@ from hankweave_server.ledger.disk_space import (
 )
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.paths import Layout
+from support.calls import failing
 from support.histories import SteppingClock, a_run
 from support.waiting import eventually, limited
 
@@ -79,11 +80,6 @@ class Disk:
         self.paused = anyio.Event()
         self._go_on.set()
         self._go_on = anyio.Event()
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path)
 
 
 @pytest.fixture
@@ -444,11 +440,7 @@ def test_a_reserve_that_cannot_be_made_leaves_nothing(
 ) -> None:
     """A full disk is reported; a disk that cannot reserve counts as one with space."""
     fsutil.make_private_directory(layout.state_directory)
-
-    def refuse(*_: object) -> None:
-        raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", failing(error))
     assert Reserve(layout.reserve).make() is (error == errno.EOPNOTSUPP)
     assert not layout.reserve.exists()
 

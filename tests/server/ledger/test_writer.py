@@ -6,8 +6,7 @@ import errno
 import os
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.server.ledger.conftest import open_ledger
 
 from hankweave_protocol import codec
 from hankweave_protocol.errors import Refused
@@ -42,6 +42,7 @@ from hankweave_server.ledger import writer as ledger_module
 from hankweave_server.ledger.state_file import StateStore
 from hankweave_server.ledger.writer import Entry, Ledger, LedgerFailed, Published
 from hankweave_server.paths import Layout
+from support.calls import failing, noted
 from support.histories import (
     SteppingClock,
     a_plan,
@@ -58,21 +59,6 @@ from support.waiting import LIMIT, eventually, limited
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
 TICK = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(1), messages=1)
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout.of_execution(tmp_path)
-
-
-@asynccontextmanager
-async def open_ledger(layout: Layout) -> AsyncIterator[Ledger]:
-    """Open a ledger and run its writer."""
-    ledger = await Ledger.open(layout, SteppingClock())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ledger.run)
-        yield ledger
-        await ledger.aclose()
 
 
 def state_in(path: Path) -> State:
@@ -249,20 +235,6 @@ async def test_a_transition_that_could_not_be_read_again_changes_nothing(layout:
 # --- durability -----------------------------------------------------------------------------------
 
 
-class Syncs:
-    """Count calls of fdatasync and pass them on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        real = os.fdatasync
-
-        def counted(descriptor: int) -> None:
-            self.count += 1
-            real(descriptor)
-
-        monkeypatch.setattr(journal_module.os, "fdatasync", counted)
-
-
 class Saves:
     """The virtual time of a ledger, and whether each of its saves was durable."""
 
@@ -317,13 +289,13 @@ async def test_a_published_event_survives_a_power_cut(layout: Layout, monkeypatc
     """Posted events, too, are delivered only after a sync; one sync covers many of them."""
     synced, real = 0, os.fdatasync
 
-    def noted(descriptor: int) -> None:
+    def flushed(descriptor: int) -> None:
         nonlocal synced
         real(descriptor)
         synced = len(journal_in(layout))
 
-    monkeypatch.setattr(journal_module.os, "fdatasync", noted)
-    syncs, early = Syncs(monkeypatch), list[int]()
+    monkeypatch.setattr(journal_module.os, "fdatasync", flushed)
+    syncs, early = noted(monkeypatch, os, "fdatasync"), list[int]()
 
     def handle(published: Published) -> None:
         if published.event.seq > synced:
@@ -339,22 +311,14 @@ async def test_a_published_event_survives_a_power_cut(layout: Layout, monkeypatc
                     await anyio.lowlevel.checkpoint()
 
         assert early == []
-        assert syncs.count == 1
+        assert len(syncs) == 1
 
 
 async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, monkeypatch):
     """A hundred ticks cost a few saves, and the last tick is saved without another event."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
-        saves = 0
-        real = fsutil.write_private
-
-        def counted(*arguments, **named) -> None:
-            nonlocal saves
-            saves += 1
-            real(*arguments, **named)
-
-        monkeypatch.setattr(fsutil, "write_private", counted)
+        saves = noted(monkeypatch, fsutil, "write_private")
         for _ in range(100):
             await ledger.post(TICK)
 
@@ -362,7 +326,7 @@ async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, mo
             while state_in(layout.state).last_event_seq < 101:
                 await anyio.lowlevel.checkpoint()
 
-        assert 1 <= saves < 20
+        assert 1 <= len(saves) < 20
 
 
 async def test_a_posted_transition_is_saved_at_once(layout: Layout):
@@ -387,11 +351,7 @@ async def test_a_transition_is_shown_without_a_flush_and_made_durable_later(
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run()))
         await ledger.flush()
-        flushed: list[Path] = []
-        real = fsutil.sync_directory
-        monkeypatch.setattr(
-            fsutil, "sync_directory", lambda path: (flushed.append(path), real(path))
-        )
+        flushed = noted(monkeypatch, fsutil, "sync_directory")
         await ledger.record(InitialCheckpointSet(checkpoint_sha=sha(1)))
         assert state_in(layout.state).initial_checkpoint == sha(1)
         assert not flushed
@@ -693,13 +653,6 @@ async def test_the_event_loop_runs_while_the_disk_hangs(layout: Layout, monkeypa
 # --- failure --------------------------------------------------------------------------------------
 
 
-def _fails(number: int):
-    def call(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return call
-
-
 STATE_FAULTS = [
     (fsutil, "write_private", errno.ENOSPC),
     (fsutil, "sync_directory", errno.EIO),
@@ -758,7 +711,9 @@ async def test_after_a_failed_write_nothing_is_published_or_written(
     """
     downfall = Downfall()
     with pytest.raises(ExceptionGroup) as ended:
-        await fail_under(layout, downfall, lambda: monkeypatch.setattr(place, name, _fails(number)))
+        await fail_under(
+            layout, downfall, lambda: monkeypatch.setattr(place, name, failing(number))
+        )
 
     monkeypatch.undo()
     assert ended.group_contains(LedgerFailed)
@@ -782,7 +737,7 @@ async def test_a_failed_save_ends_the_writer_and_takes_nothing_back(
         await fail_under(
             layout,
             downfall,
-            lambda: monkeypatch.setattr(place, name, _fails(number)),
+            lambda: monkeypatch.setattr(place, name, failing(number)),
             lambda each: EditsNoticed(edits={"a.txt": str(each)}),
         )
 
@@ -800,7 +755,7 @@ async def test_a_journal_that_failed_ends_with_its_last_published_event(
     layout: Layout, monkeypatch
 ):
     """The failed batch leaves no byte in the journal."""
-    fault = _fails(errno.EIO)
+    fault = failing(errno.EIO)
     with pytest.raises(ExceptionGroup):
         await fail_under(
             layout, Downfall(), lambda: monkeypatch.setattr(journal_module.os, "fdatasync", fault)
@@ -857,22 +812,14 @@ async def _assert_every_prefix_folds(layout: Layout, choices: list[tuple[int, st
 
 async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch):
     """Fifty thousand posted events are written in order, with far fewer writes than events."""
-    writes = 0
-    real = fsutil.write_all
-
-    def counted(descriptor: int, data: bytes) -> None:
-        nonlocal writes
-        writes += 1
-        real(descriptor, data)
-
     async with open_ledger(layout) as ledger:
-        monkeypatch.setattr(fsutil, "write_all", counted)
+        writes = noted(monkeypatch, fsutil, "write_all")
         for number in range(50_000):
             await ledger.post(info(str(number)))
 
         await ledger.flush()
         assert ledger.last_seq == 50_000
-        assert writes < 500
+        assert len(writes) < 500
         assert codec.decode_event(ledger.read(41_999, 1)[0]).data == info("41999")
 
 

@@ -73,10 +73,9 @@ async def test_bad_input_is_refused_with_a_code_and_a_path(tmp_path: Path, what:
     frame, code, in_reply_to, path = BAD[what]
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
         server.follower(mode="readonly") as other,
     ):
-        await client.receive()
         await client.send(frame)
         failed = await client.receive()
         assert failed["type"] == "command.failed"
@@ -130,9 +129,8 @@ async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
     """Every command that MUTATES is refused; commands that only read are served."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readonly", protocolVersion=1) as client,
+        server.follower(mode="readonly") as client,
     ):
-        await client.receive()
         for command in ("codon.next", "rollback.toLastSuccess", "server.shutdown"):
             await client.send({"id": command, "type": command})
             failed = await client.receive()
@@ -153,9 +151,8 @@ async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> 
 
     async with (
         small_server(tmp_path, SmallRest(handler=refuse)) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         await client.send(
             {"id": "r", "type": "rollback.toCheckpoint", "data": {"checkpointSha": "abc"}}
         )
@@ -179,9 +176,8 @@ async def test_an_unforeseen_exception_discloses_nothing_to_the_peer(
 
     async with (
         small_server(tmp_path, SmallRest(handler=break_down)) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         await client.send({"id": "1", "type": command})
         failed: Any = await client.receive()
 
@@ -198,9 +194,8 @@ async def test_an_answer_that_cannot_be_encoded_is_an_internal_error(tmp_path: P
 
     async with (
         small_server(tmp_path, SmallRest(handler=answer)) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         await client.send({"id": "1", "type": "ping"})
         assert (await client.receive())["data"]["code"] == "INTERNAL_ERROR"
 
@@ -209,9 +204,8 @@ async def test_talking_too_fast_is_refused_not_punished(tmp_path: Path) -> None:
     """Messages beyond the burst are refused as RATE_LIMITED; the socket stays open."""
     async with (
         small_server(tmp_path, clock=ManualTime()) as server,
-        server.raw(mode="readonly", protocolVersion=1) as client,
+        server.follower(mode="readonly") as client,
     ):
-        await client.receive()
         codes = []
         with limited():
             for number in range(900):

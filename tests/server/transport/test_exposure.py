@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from hankweave_server.config import SETTINGS
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.exposure import Exposure, exposure_of
-from support.small_server import SmallServer, small_server
+from support.small_server import UPGRADE, SmallServer, small_server
 
 PUBLISHED = "http://127.0.0.1:8080"
 PROXY = "https://hankweave.example.org"
@@ -82,20 +81,9 @@ def test_a_page_without_encryption_is_not_that_of_a_proxy_with_tls() -> None:
 
 
 async def status(server: SmallServer, host: str, origin: str) -> int:
-    reader, writer = await asyncio.open_connection(server.listener.local_host, server.listener.port)
-    lines = [
-        f"GET /ws?token={server.controller} HTTP/1.1",
-        f"Host: {host}",
-        f"Origin: {origin}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
-        "Sec-WebSocket-Version: 13",
-    ]
-    writer.write("\r\n".join([*lines, "", ""]).encode())
-    answer = await reader.readuntil(b"\r\n")
-    writer.close()
-    return int(answer.split(b" ")[1])
+    """Ask for an upgrade with the right token; return the status."""
+    path = f"/ws?token={server.controller}"
+    return (await server.ask(path, *UPGRADE, f"Origin: {origin}", host=host)).status
 
 
 @pytest.mark.parametrize("exposure", [Exposure("0.0.0.0", PUBLISHED), Exposure("::", PROXY)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,7 @@ from hankweave_protocol.replies import MirrorStatus, ServerStatus, WatchStatus
 from hankweave_protocol.state import NO_TOKENS, Tokens
 from hankweave_server.transport.http import metrics_text
 from support.attached import a_status
-from support.small_server import SmallServer, small_server
+from support.small_server import UPGRADE, SmallServer, small_server
 
 HOSTS = {
     "127.0.0.1:{port}": True,
@@ -52,36 +51,14 @@ TOKENS = [
 ]
 
 
-async def ask(server: SmallServer, head: str) -> tuple[int, bytes]:
-    """Send one raw HTTP request; return the status and the whole response."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
-    writer.write(head.replace("\n", "\r\n").encode() + b"\r\n")
-    head_bytes = await reader.readuntil(b"\r\n\r\n")
-    status = int(head_bytes.split(b" ")[1])
-    body = b"" if status == 101 else await reader.read()
-    writer.close()
-    return status, head_bytes + body
-
-
-def upgrade(
+async def upgraded(
     server: SmallServer, path: str, host: str | None, origin: str | None, *headers: str
-) -> str:
-    port = server.listener.port
-    lines = [
-        f"GET {path} HTTP/1.1",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
-        "Sec-WebSocket-Version: 13",
-        *headers,
-    ]
-    if host is not None:
-        lines.append(f"Host: {host.format(port=port)}")
-
+) -> int:
+    """Ask for an upgrade; return the status."""
     if origin is not None:
-        lines.append(f"Origin: {origin.format(port=port)}")
+        headers += (f"Origin: {origin.format(port=server.listener.port)}",)
 
-    return "\n".join(lines) + "\n"
+    return (await server.ask(path, *UPGRADE, *headers, host=host)).status
 
 
 def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], int]:
@@ -116,7 +93,7 @@ async def test_host_origin_and_token_are_checked_before_the_upgrade(tmp_path: Pa
         for host, origin, kind in product(HOSTS, ORIGINS, TOKENS):
             path, headers, with_right_address = credentials(server, kind)
             expected = with_right_address if HOSTS[host] and ORIGINS[origin] else 403
-            status, _ = await ask(server, upgrade(server, path, host, origin, *headers))
+            status = await upgraded(server, path, host, origin, *headers)
             assert status == expected, (host, origin, kind)
 
         assert server.rest.callers == []
@@ -128,8 +105,7 @@ async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None
         port = server.listener.port
         own = "127.0.0.1:{port}"
         for extra in (f"Host: 127.0.0.1:{port}", f"Origin: http://127.0.0.1:{port}"):
-            request = upgrade(server, "/ws", own, "http://127.0.0.1:{port}", extra)
-            assert (await ask(server, request))[0] == 403
+            assert await upgraded(server, "/ws", own, "http://127.0.0.1:{port}", extra) == 403
 
 
 @pytest.mark.parametrize(
@@ -153,29 +129,26 @@ async def test_the_pages(tmp_path: Path, method: str, path: str, status: int) ->
     """Each path has its status and a strict policy, and no request changes anything."""
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(alive=True, ready=False)
-        host = f"Host: localhost:{server.listener.port}"
-        got, answer = await ask(server, f"{method} {path} HTTP/1.1\n{host}\n")
-        assert got == status
-        assert b"default-src 'none'" in answer
-        assert b"'unsafe" not in answer
-        body = answer.partition(b"\r\n\r\n")[2]
-        assert (body == b"") == (method == "HEAD")
+        response = await server.ask(path, host="localhost:{port}", method=method)
+        assert response.status == status
+        policy = response.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "'unsafe" not in policy
+        assert (response.body == b"") == (method == "HEAD")
 
 
 async def test_an_upgrade_elsewhere_is_not_found(tmp_path: Path) -> None:
     """Upgrades are accepted only on `/ws` and on `/`."""
     async with small_server(tmp_path) as server:
-        request = upgrade(server, "/healthz", "127.0.0.1:{port}", None)
-        assert (await ask(server, request))[0] == 404
+        assert await upgraded(server, "/healthz", "127.0.0.1:{port}", None) == 404
 
 
 async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
     """`/metrics` serves the bytes that it was given, with Prometheus' content type."""
     async with small_server(tmp_path) as server:
-        host = f"Host: 127.0.0.1:{server.listener.port}"
-        _, answer = await ask(server, f"GET /metrics HTTP/1.1\n{host}\n")
-        assert answer.endswith(b"hankweave_clients 1\n")
-        assert b"text/plain; version=0.0.4" in answer
+        response = await server.ask("/metrics")
+        assert response.body == b"hankweave_clients 1\n"
+        assert "text/plain; version=0.0.4" in response.headers["content-type"]
 
 
 def test_metrics_have_the_types_of_their_names() -> None:
@@ -252,11 +225,10 @@ async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> Non
         server.rest.health = type(server.rest.health)(
             alive=True, ready=False, detail="Full.", problems=(FULL,)
         )
-        host = f"Host: localhost:{server.listener.port}"
         for path, expected in (("/readyz", 503), ("/healthz", 200)):
-            status, answer = await ask(server, f"GET {path} HTTP/1.1\n{host}\n")
-            assert status == expected
-            page = json.loads(answer.partition(b"\r\n\r\n")[2])
+            response = await server.ask(path)
+            assert response.status == expected
+            page = json.loads(response.body)
             assert page["detail"] == "Full."
             assert page["problems"] == [
                 {"code": FULL.code, "message": FULL.message, "since": FULL.since}

@@ -22,13 +22,10 @@ async def test_a_command_sent_twice_is_done_once(tmp_path: Path) -> None:
     """The first reply is sent again, on the same connection and on another one."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as one,
-        server.raw(mode="readandwrite", protocolVersion=1) as two,
+        server.follower(mode="readandwrite") as one,
+        server.follower(mode="readandwrite") as two,
     ):
         answers = []
-        for client in (one, two):
-            await client.receive()
-
         for client in (one, one, two):
             await client.send(NEXT)
             answers.append(await client.receive())
@@ -52,8 +49,7 @@ async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> No
             await lost.send(NEXT)
             await begun.wait()
 
-        async with server.raw(mode="readandwrite", protocolVersion=1) as client:
-            await client.receive()
+        async with server.follower(mode="readandwrite") as client:
             await client.send(NEXT)
             go.set()
             with limited():
@@ -66,9 +62,8 @@ async def test_an_id_with_another_frame_is_another_command(tmp_path: Path) -> No
     """An equal id with a different frame is a different command."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         for command in ("codon.next", "codon.redo"):
             await client.send({"id": "same", "type": command})
             assert (await client.receive())["data"] == {"did": command}
@@ -78,9 +73,8 @@ async def test_reading_is_done_each_time(tmp_path: Path) -> None:
     """Commands that change nothing are executed each time and reply with the current state."""
     async with (
         small_server(tmp_path) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         for _ in range(2):
             await client.send({"id": "s", "type": "state.get"})
             await client.receive()
@@ -96,9 +90,8 @@ async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
 
     async with (
         small_server(tmp_path, SmallRest(handler=refuse)) as server,
-        server.raw(mode="readandwrite", protocolVersion=1) as client,
+        server.follower(mode="readandwrite") as client,
     ):
-        await client.receive()
         answers: list[Any] = []
         for _ in range(2):
             await client.send(NEXT)

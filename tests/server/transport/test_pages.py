@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import posixpath
@@ -18,7 +17,7 @@ import pytest
 from hankweave_server import installed
 from hankweave_server.transport import http
 from hankweave_server.transport.http import IMMUTABLE, read_pages
-from support.small_server import SmallServer, small_server
+from support.small_server import small_server
 
 WEB = Path(http.__file__).with_name("web")
 FOLDERS = [WEB, *(Path(str(folder)) for _, folder in installed.folders("web"))]
@@ -42,26 +41,13 @@ ASKED = re.compile(r'(?:from |import |import\(|src=|href=)"(?!#|hankweave)([^"]+
 """The imports and links of a module or page; `hankweave` has only types, which are not loaded."""
 
 
-async def get(server: SmallServer, path: str, *headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Send one request with the path unchanged."""
-    port = server.listener.port
-    lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers, "", ""]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write("\r\n".join(lines).encode())
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    status, *fields = head.decode().split("\r\n")
-    named = dict(field.split(": ", 1) for field in fields)
-    return int(status.split(" ")[1]), {key.lower(): value for key, value in named.items()}, body
-
-
 async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
     """Each file is served whole, with a type that browsers run or draw, under the strict policy."""
     types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
     types |= {".mjs": "text/javascript", ".svg": "image/svg+xml"}
     async with small_server(tmp_path) as server:
         for name, path in PATHS.items():
-            status, headers, body = await get(server, f"/{name}")
+            status, headers, body = await server.ask(f"/{name}")
             whole = read_pages()[f"/{name}"].body if name in GENERATED else path.read_bytes()
             assert (status, body) == (200, whole), name
             assert headers["content-type"].split(";")[0] == types.get(path.suffix, "text/plain")
@@ -75,33 +61,33 @@ async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
 async def test_a_file_that_the_browser_has_is_not_sent_again(tmp_path: Path) -> None:
     """The tag depends on the content: the same content is answered with 304 and no body."""
     async with small_server(tmp_path) as server:
-        _, headers, _ = await get(server, "/app.js")
+        _, headers, _ = await server.ask("/app.js")
         tag = headers["etag"]
         assert headers["cache-control"] == "no-cache"
         digest = hashlib.sha256((WEB / "app.js").read_bytes()).hexdigest()
         assert tag == f'"{digest[:32]}"'
         for known in (tag, f'"other", {tag}'):
-            status, headers, body = await get(server, "/app.js", f"If-None-Match: {known}")
+            status, headers, body = await server.ask("/app.js", f"If-None-Match: {known}")
             assert (status, body, headers["etag"]) == (304, b"", tag)
 
-        assert (await get(server, "/app.js", 'If-None-Match: "other"'))[0] == 200
-        assert "etag" not in (await get(server, "/healthz"))[1]
+        assert (await server.ask("/app.js", 'If-None-Match: "other"'))[0] == 200
+        assert "etag" not in (await server.ask("/healthz"))[1]
 
 
 async def test_a_page_that_is_opened_again_asks_for_its_index_alone(tmp_path: Path) -> None:
     """The index names its scripts and styles where they stay; another content has another name."""
     async with small_server(tmp_path) as server:
-        _, headers, index = await get(server, "/")
+        _, headers, index = await server.ask("/")
         assert headers["cache-control"] == "no-cache"
         loaded = LOADED.findall(index.decode())
         assert len(loaded) > len(PATHS) / 2
         for name in loaded:
-            status, headers, body = await get(server, f"/{name}")
+            status, headers, body = await server.ask(f"/{name}")
             assert (status, headers["cache-control"]) == (200, IMMUTABLE), name
             assert body == PATHS[name.split("/", 2)[2]].read_bytes()
 
         folder = loaded[0].split("/")[1]
-        assert (await get(server, f"/files/{folder[::-1]}/app.js"))[0] == 404
+        assert (await server.ask(f"/files/{folder[::-1]}/app.js"))[0] == 404
 
 
 def test_the_index_names_every_module_that_its_scripts_import() -> None:
@@ -161,7 +147,7 @@ def imported(scripts: list[str], *, at_once: bool) -> set[str]:
 async def test_no_other_file_can_be_asked_for(tmp_path: Path, path: str) -> None:
     """A path outside the table is not found, however it is written."""
     async with small_server(tmp_path) as server:
-        assert (await get(server, path))[0] == 404
+        assert (await server.ask(path))[0] == 404
 
 
 def test_every_file_that_is_asked_for_is_there() -> None:

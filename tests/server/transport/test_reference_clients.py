@@ -20,6 +20,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import ClientId, CodonId, RunId
 from hankweave_server.api.caller import Caller, CommandAnswer
+from support.calls import noted
 from support.reference_schema import faults_of
 from support.small_server import RawClient, SmallRest, small_server
 
@@ -53,14 +54,7 @@ async def test_an_event_is_projected_once_for_all_and_not_at_all_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One projection serves all Hankweave clients; without such a client there is none."""
-    projected: list[bytes] = []
-    project = reference.project
-
-    def counted(line: bytes) -> bytes | None:
-        projected.append(line)
-        return project(line)
-
-    monkeypatch.setattr(reference, "project", counted)
+    projected = noted(monkeypatch, reference, "project")
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server:
         async with server.follower(mode="readonly") as ours:

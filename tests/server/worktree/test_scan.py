@@ -19,6 +19,7 @@ from hankweave_server.worktree.names import is_out_of_bounds, is_reserved, is_wi
 from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
 from hankweave_server.worktree.stat_index import StatIndex, signature_of
+from support.calls import noted
 
 EVERYTHING = UnifiedFileResolver(["**"])
 FAR_AHEAD = 10_000_000_000  # Ten seconds: long after every write of the test.
@@ -54,9 +55,7 @@ def paths(pending):
 def test_an_unchanged_tree_is_not_listed_again(tree, monkeypatch):
     """The second scan lists no folder and reports no file."""
     read_all(tree, tree.scan.refresh(EVERYTHING))
-    listed: list[object] = []
-    real = os.scandir
-    monkeypatch.setattr(scan_module.os, "scandir", lambda f: (listed.append(f), real(f))[1])
+    listed = noted(monkeypatch, os, "scandir")
 
     assert tree.scan.refresh(EVERYTHING) == []
     assert listed == []
@@ -66,9 +65,7 @@ def test_only_the_folder_that_changed_is_listed(tree, monkeypatch):
     """A new name is found by listing only its folder."""
     read_all(tree, tree.scan.refresh(EVERYTHING))
     (tree.root / "d" / "new").write_text("1")
-    listed: list[object] = []
-    real = os.scandir
-    monkeypatch.setattr(scan_module.os, "scandir", lambda f: (listed.append(f), real(f))[1])
+    listed = noted(monkeypatch, os, "scandir")
 
     assert paths(tree.scan.refresh(EVERYTHING)) == [b"d/new"]
     assert len(listed) == 1
