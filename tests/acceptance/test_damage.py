@@ -104,7 +104,7 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
     (given_up,) = events_of(execution, CheckpointPruned)
     assert (given_up.checkpoints, given_up.lost) == ((completed["one"],), True)
     git.assert_sound()
-    assert hankweave("fsck", "-e", str(execution)).returncode == 0
+    hankweave("fsck", "-e", str(execution), code=0)
 
 
 async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_later(

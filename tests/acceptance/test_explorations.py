@@ -782,8 +782,7 @@ def test_a_variant_that_cannot_run_is_found_by_validate(
     answer = {**CODONS[1], "attempts": {"variants": [{}, variant]}}
     hank = write_hank(tmp_path / "hank", answer)
     (hank.parent / "a.md").write_text("a")
-    done = hankweave("validate", str(hank))
-    assert done.returncode == 2
+    done = hankweave("validate", str(hank), code=2)
     printed = done.stdout + done.stderr
     assert message in printed
     assert "$.hank[0].attempts.variants[1]" in printed

@@ -575,8 +575,7 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
                 if verb == "status":
                     assert f"  in {project.root}\n" in done.stdout
 
-    alone = hankweave("status", cwd=project.root)
-    assert alone.returncode == 0
+    alone = hankweave("status", cwd=project.root, code=0)
     assert f"  in {project.root}\n" in alone.stdout
 
 
@@ -586,7 +585,7 @@ def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path, execution: Path) 
     The paths are a missing folder, a file, a home, the root and an execution.
     """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a", "1")))
-    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "file").write_text("")
@@ -608,7 +607,7 @@ def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path, execution: Path) 
         ("--workspace", str(home), "--execution", str(execution)),
         ("--workspace", str(home), "--new"),
     ):
-        assert hankweave("run", *words).returncode == 2
+        hankweave("run", *words, code=2)
 
     done = hankweave("run", "--workspace", str(tmp_path / "hank"), "--headless")
     assert (done.returncode, "--headless" in done.stderr) == (2, True)

@@ -697,8 +697,7 @@ def test_permissions_that_cannot_be_enforced_are_reported(tmp_path: Path) -> Non
         codon("two", agent={"type": "codex"}, permissions={"deny": ["Bash"]}),
         overrides={"permissions": {"deny": ["Write(../x)"], "otherwise": "allow"}},
     )
-    done = hankweave("validate", str(hank))
-    assert done.returncode == 2
+    done = hankweave("validate", str(hank), code=2)
     text = done.stdout + done.stderr
     assert "$.hank[0].permissions.allow[0]" in text
     assert "$.hank[1].agent" in text

@@ -70,7 +70,7 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
 def left(tmp_path: Path) -> Path:
     """Return an execution whose server has ended."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     return execution
 
 
@@ -232,8 +232,7 @@ def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
-    done = hankweave(verb, "-e", str(left))
-    assert done.returncode == 65
+    done = hankweave(verb, "-e", str(left), code=65)
     assert "line 6" in done.stderr
 
 
@@ -333,8 +332,7 @@ def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
 def test_help_is_there_for_every_command(verb: str) -> None:
     """--help and -h print the usage and exit with 0."""
     for flag in ("--help", "-h"):
-        done = hankweave(*([verb] if verb else []), flag)
-        assert done.returncode == 0
+        done = hankweave(*([verb] if verb else []), flag, code=0)
         assert done.stdout.startswith("Usage: hankweave" if verb else "Run agents through steps")
 
 

@@ -137,7 +137,7 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
     shell.mkdir()
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     other = root / "other"
-    assert hankweave("run", str(hank), "-e", str(other), "--headless", "-y").returncode == 0
+    hankweave("run", str(hank), "-e", str(other), "--headless", "-y", code=0)
     served = root / "served"
     async with running_server(hank, None, served, "--no-autostart"):
         os.utime(other / ".hankweave" / "state.json")
