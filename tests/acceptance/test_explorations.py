@@ -50,7 +50,7 @@ from hankweave_server.domain.reducer import fold
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import read_meta
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.git_facts import GitWitness
 from support.model_endpoint import Reply, Trouble, model_endpoint
 from support.running_server import (
@@ -376,7 +376,7 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         await client.until(AttemptEnded, timeout=LIMIT)
         shown = await client.send(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
-        status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
+        status = await aside("status", "-e", str(server.execution))
         assert "explores answer: 1 of 2 attempts ended" in status.stdout
         place = Path(shown.attempts[0].execution_path or "")
         assert place.is_dir()

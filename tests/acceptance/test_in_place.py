@@ -9,10 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
+import anyio
 import pytest
 
 from hankweave_client.client import Client
@@ -33,7 +32,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state_directory import MARKER, private_folder_of
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.running_server import (
     RunningServer,
     appears,
@@ -569,9 +568,7 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
         await client.send(CheckpointCreate(label="here"))
         for words in (("--workspace", str(project.root)), ("--execution", str(project.root)), ()):
             for verb in ("status", "checkpoints", "log"):
-                call = partial(hankweave, verb, *words, cwd=project.root / "deep" / "down")
-                done = await anyio.to_thread.run_sync(call)
-                assert done.returncode == 0, done.stderr
+                done = await aside(verb, *words, cwd=project.root / "deep" / "down", code=0)
                 if verb == "status":
                     assert f"  in {project.root}\n" in done.stdout
 
@@ -706,7 +703,7 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
         server.kill()
         await server.ended()
 
-    fsck = await anyio.to_thread.run_sync(partial(hankweave, "fsck", cwd=project.root, code=0))
+    fsck = await aside("fsck", cwd=project.root, code=0)
     assert "are intact" in fsck.stdout
     async with serving(project) as (_, client):
         shas = {each.sha for each in (await client.send(ListCheckpoints())).checkpoints}
@@ -714,8 +711,7 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
 
-    cleanup = partial(hankweave, "cleanup", "-e", str(project.root), "--yes", code=0)
-    await anyio.to_thread.run_sync(cleanup)
+    await aside("cleanup", "-e", str(project.root), "--yes", code=0)
     assert not apart.exists()
     assert not (project.root / MARKER).exists()
     assert project.files() == before

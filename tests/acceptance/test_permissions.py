@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_client.client import Client, connect
@@ -41,7 +40,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import FailedCodon, RunningCodon, SkippedCodon
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.git_facts import GitWitness
 from support.running_server import (
     RunningServer,
@@ -193,7 +192,7 @@ async def test_an_agent_that_never_asks_is_not_let_in_by_the_command_line(tmp_pa
     )
     execution = tmp_path / "execution"
     words = ("run", str(hank), "--headless", "--execution", str(execution), "--agent", "codex")
-    refused = await anyio.to_thread.run_sync(hankweave, *words)
+    refused = await aside(*words)
     assert (refused.returncode, execution.exists()) == (78, False)
     assert "permissions" in refused.stderr
 
@@ -319,9 +318,7 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     ]
     assert [each.rule for each in state(execution).permission_rules] == ["Write(out/*)"]
     async with served(tmp_path / "hank", execution, "--no-autostart", since_seq=0) as (_, client):
-        shown = await anyio.to_thread.run_sync(
-            hankweave, "permissions", "--execution", str(execution)
-        )
+        shown = await aside("permissions", "--execution", str(execution))
         assert "  Write(out/*)  (request " in shown.stdout
         await client.send(RollbackToLastSuccess())
         assert (await client.send(GetState())).permission_rules[0].rule == "Write(out/*)"
@@ -639,37 +636,31 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
     """`permissions` lists pending requests; allow and deny answer the only or the named one."""
     at = ("--execution", str(tmp_path / "execution"))
-    thread = anyio.to_thread.run_sync
     async with asking(tmp_path, RUN, {"run": "touch b.txt"}) as (_, client):
         request = await asked(client)
-        listed = await thread(hankweave, "permissions", *at)
+        listed = await aside("permissions", *at)
         assert request.request_id in listed.stdout
         assert "Bash(touch ran.txt)" in listed.stdout
         assert ", then denied" in listed.stdout
         assert "--always would allow every Bash(touch ran.txt)" in listed.stdout
-        as_json = await thread(hankweave, "permissions", "--json", *at)
+        as_json = await aside("permissions", "--json", *at)
         (pending,) = json.loads(as_json.stdout)
         assert pending["toolInput"] == {"command": "touch ran.txt"}
-        wrong = await thread(hankweave, "allow", "nothing", *at)
+        wrong = await aside("allow", "nothing", *at)
         assert (wrong.returncode, "UNKNOWN_PERMISSION" in wrong.stderr) == (1, True)
-        unfit = await thread(hankweave, "allow", request.request_id, "--always", "Write", *at)
+        unfit = await aside("allow", request.request_id, "--always", "Write", *at)
         assert (unfit.returncode, "does not allow the call" in unfit.stderr) == (1, True)
-        allowed = await thread(hankweave, "allow", request.request_id, *at, "--always")
-        assert allowed.returncode == 0, allowed.stderr
+        allowed = await aside("allow", request.request_id, *at, "--always", code=0)
         assert "is allowed, and every Bash(touch ran.txt) from now on." in allowed.stdout
         request = await asked(client)
-        denied = await thread(hankweave, "deny", request.request_id, "--reason", "No.", *at)
-        assert denied.returncode == 0, denied.stderr
+        await aside("deny", request.request_id, "--reason", "No.", *at, code=0)
         await idle(client)
-        nothing = await thread(hankweave, "deny", *at)
+        nothing = await aside("deny", *at)
         assert (nothing.returncode, "No permission request is pending" in nothing.stderr) == (
             1,
             True,
         )
-        assert (
-            "No permission request is pending"
-            in (await thread(hankweave, "permissions", *at)).stdout
-        )
+        assert "No permission request is pending" in (await aside("permissions", *at)).stdout
 
     assert files(tmp_path) == {"ran.txt": b""}
     found = [(each.decision, each.message) for each in resolved(tmp_path / "execution")]
@@ -680,7 +671,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     """The line has the command to type, and its answer has a line of its own."""
     hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    done = await anyio.to_thread.run_sync(hankweave, *words)
+    done = await aside(*words)
     (request,) = events_of(tmp_path / "execution", PermissionRequested)
     asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
     assert asks.endswith(

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_client.client import Client
@@ -38,7 +37,7 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain.execution_thread import thread
-from support.command_line import hankweave
+from support.command_line import aside
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -170,10 +169,8 @@ async def test_the_first_codon_is_never_reused_and_a_restart_changes_nothing(
         execution = server.execution
         await server.stop()
 
-    done = await anyio.to_thread.run_sync(
-        lambda: hankweave("redo", "-e", str(execution), "--step", "d", "--reuse", "--json", "--yes")
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("redo", "-e", str(execution), "--step", "d", "--reuse", "--json", "--yes")
+    done = await aside(*words, code=0)
     assert "hankweave run -e" in done.stderr
     async with resumed(execution) as (server, client):
         await idle(client, "all-codons-completed")
@@ -407,9 +404,7 @@ async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
 
 async def cli(*words: str) -> str:
     """Run a command of the terminal, and return what it prints."""
-    done = await anyio.to_thread.run_sync(lambda: hankweave(*words))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return (await aside(*words, code=0)).stdout
 
 
 async def test_why_says_what_differs(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 
 from hankweave_protocol.commands import GetServerStatus, GetState, RollbackToCodon
@@ -16,7 +15,7 @@ from hankweave_server.cli.live.frame import frame
 from hankweave_server.cli.live.model import NOTHING, view
 from hankweave_server.cli.output.text import costs_text
 from hankweave_server.domain.budget.spending import Costs
-from support.command_line import hankweave
+from support.command_line import aside
 from support.scripted_hank import codon, write_hank, writes
 from support.showing import NOW
 from support.watching import after_plan
@@ -34,8 +33,8 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         status = await client.send(GetServerStatus())
         seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=status.budget_usd)
-        shown = await anyio.to_thread.run_sync(hankweave, "status", "-v", "-e", str(execution))
-        report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
+        shown = await aside("status", "-v", "-e", str(execution))
+        report = await aside("report", "-e", str(execution), "--json")
 
     assert (status.total_cost, status.rolled_back_cost, status.budget_usd) == (0.75, 0.5, 5.0)
     words = "$0.7500 of $5.00, of it $0.5000 rolled back"
