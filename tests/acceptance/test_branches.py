@@ -23,7 +23,6 @@ from hankweave_protocol.commands import (
     CheckpointPin,
     ExecutionBranch,
     GetServerStatus,
-    ListCheckpoints,
     ReplayView,
     RollbackToCheckpoint,
     RollbackToLastSuccess,
@@ -31,7 +30,6 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
-    AssistantAction,
     CodonStartedEvent,
     ExecutionBranched,
     ExecutionOrigin,
@@ -59,7 +57,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import events_of, idle, refused, started
+from support.watching import events_of, idle, listed, recalled, refused, started
 from support.work_tree import picture_of
 
 TEMPORARY = ".hankweave-branch-*"
@@ -99,12 +97,8 @@ async def a_past(
         yield server, client
 
 
-async def all_of(client: Client) -> tuple[CheckpointRecord, ...]:
-    return (await client.send(ListCheckpoints())).checkpoints
-
-
 async def the(client: Client, kind: str, codon_id: str | None) -> CheckpointRecord:
-    found = (each for each in await all_of(client) if each.kind == kind)
+    found = (each for each in await listed(client) if each.kind == kind)
     return next(each for each in found if each.coordinate.codon_id == codon_id)
 
 
@@ -220,7 +214,7 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
         await idle(client, "codon-failed")
         await client.send(CheckpointCreate(label="by hand"))
         await client.send(RollbackToLastSuccess())
-        known = await all_of(client)
+        known = await listed(client)
         assert {each.kind for each in known} >= {
             *("initial", "rig-setup", "completed", "error", "manual", "safety")
         }
@@ -257,13 +251,6 @@ async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: P
         assert recalled(branch) == recalled(tmp_path / "original") != []
 
     assert tree(tmp_path / "original" / ".hankweave" / "sessions") == sessions
-
-
-def recalled(execution: Path) -> list[str]:
-    texts = (
-        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
-    )
-    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
@@ -316,9 +303,9 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
     branch = tmp_path / "branch"
     async with running_server_of(branch) as (server, client):
         await idle(client)
-        listed = await all_of(client)
-        assert {each.sha for each in listed} >= set(wanted)
-        pinned = next(each for each in listed if each.sha == two.sha)
+        found = await listed(client)
+        assert {each.sha for each in found} >= set(wanted)
+        pinned = next(each for each in found if each.sha == two.sha)
         assert (pinned.pinned, pinned.name) == (True, "here")
         one = await the(client, "completed", "one")
         report = await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha))
@@ -343,10 +330,10 @@ async def test_a_coordinate_is_always_one_of_the_journal_that_has_it(tmp_path: P
     assert _is(first_run.data, RunStarted.TYPE)
     for _ in range(2):
         async with running_server_of(branch, "--no-autostart") as (server, client):
-            listed = next(each for each in await all_of(client) if each.sha == two.sha)
-            assert listed.coordinate.event_seq == past[-1].seq
+            inherited = next(each for each in await listed(client) if each.sha == two.sha)
+            assert inherited.coordinate.event_seq == past[-1].seq
             view = await client.send(ReplayView(checkpoint_sha=two.sha))
-            assert view.coordinate == listed.coordinate
+            assert view.coordinate == inherited.coordinate
             assert view.state == fold(past)
             assert "two.txt" in {file.path for file in view.tree}
             await server.stop()

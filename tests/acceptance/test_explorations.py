@@ -34,7 +34,6 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
-    AssistantAction,
     AttemptEnded,
     ExplorationEnded,
     ExplorationStarted,
@@ -64,7 +63,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, events_of, idle, refused
+from support.watching import after_plan, events_of, idle, recalled, refused
 
 pytestmark = pytest.mark.feature("exploration")
 
@@ -225,13 +224,6 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
         assert recollections[0] != recalled(server.execution)
         # The parent's prompt counts once; that of the attempt replaced the one of its codon.
         assert recollections[0] == ["I know 2 prompts and 3 steps"]
-
-
-def recalled(execution: Path) -> list[str]:
-    texts = (
-        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
-    )
-    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(

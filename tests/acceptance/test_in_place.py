@@ -25,12 +25,10 @@ from hankweave_protocol.commands import (
     ListCheckpoints,
     RollbackPreview,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
-from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state_directory import MARKER, private_folder_of
 from support.command_line import aside, hankweave
 from support.running_server import (
@@ -43,7 +41,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import events_of, idle, refused, started
+from support.watching import events_of, idle, listed, refused, started, to_end_of
 
 OURS = ".hankweave"
 
@@ -171,7 +169,7 @@ async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -
 
         await client.send(RollbackToCheckpoint(checkpoint_sha=report.safety.checkpoint_sha))
         assert project.files() == changed
-        kinds = [each.kind for each in (await client.send(ListCheckpoints())).checkpoints]
+        kinds = [each.kind for each in await listed(client)]
         assert kinds.count("initial") == 1
         assert {"manual", "safety"} <= set(kinds)
 
@@ -187,7 +185,7 @@ async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) ->
             (CodonNext(), ErrorCode.NOTHING_TO_RUN),
             (CodonRedo(), ErrorCode.NOTHING_TO_RUN),
             (
-                RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"),
+                to_end_of("one"),
                 ErrorCode.UNKNOWN_CODON,
             ),
         ):
@@ -216,7 +214,7 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
             await idle(client, "startup")
             assert project.read("a") == "2"
             assert project.read("b") == "while nobody served"
-            assert made.sha in {c.sha for c in (await client.send(ListCheckpoints())).checkpoints}
+            assert made.sha in {c.sha for c in await listed(client)}
             await server.stop()
 
     async with serving(project) as (_, client):
@@ -467,7 +465,7 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
     )
     async with serving(project, hank=hank, data=data) as (_, client):
         await idle(client)
-        made = (await client.send(ListCheckpoints())).checkpoints[0]
+        made = (await listed(client))[0]
         for name in names:
             project.write(name, "broken")
 
@@ -706,7 +704,7 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
     fsck = await aside("fsck", cwd=project.root, code=0)
     assert "are intact" in fsck.stdout
     async with serving(project) as (_, client):
-        shas = {each.sha for each in (await client.send(ListCheckpoints())).checkpoints}
+        shas = {each.sha for each in await listed(client)}
         assert first.sha in shas
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
@@ -728,9 +726,7 @@ async def test_a_state_in_the_project_is_no_pointer(project: Project, apart: Pat
     elsewhere.mkdir()
     (project.root / OURS).symlink_to(elsewhere)
     async with serving(project) as (_, client):
-        assert first.sha in {
-            each.sha for each in (await client.send(ListCheckpoints())).checkpoints
-        }
+        assert first.sha in {each.sha for each in await listed(client)}
         project.write("a", "2")
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.read("a") == "1"

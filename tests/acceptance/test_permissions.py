@@ -52,7 +52,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import events_of, idle, refused
+from support.watching import events_of, idle, listed, refused
 
 RUN = {"run": "touch ran.txt"}
 
@@ -496,11 +496,7 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
     """onRunning pause restores files under the agent; the request stays pending, and answerable."""
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         request = await asked(client)
-        (first, *_) = [
-            each
-            for each in (await client.send(ListCheckpoints())).checkpoints
-            if each.kind == "tool"
-        ]
+        (first, *_) = [each for each in await listed(client) if each.kind == "tool"]
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha, on_running="pause"))
         assert len((await client.send(GetServerStatus())).pending_permissions) == 1
         await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))

@@ -13,9 +13,7 @@ import anyio
 import pytest
 import yaml
 
-from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import RollbackCompleted
-from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, SkippedCodon
 from hankweave_server.architect import CHECKPOINT_PREFIX as PREFIX
 from hankweave_server.architect import CheckpointManager
@@ -23,6 +21,7 @@ from support.command_line import Done, hankweave
 from support.running_server import appears, command, environment, served, state
 from support.seed_003 import PIPELINE
 from support.waiting import LIMIT, limited
+from support.watching import to_end_of
 
 pytestmark = pytest.mark.feature("architect")
 
@@ -109,7 +108,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
         _,
         client,
     ):
-        target = RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="end")
+        target = to_end_of("implement")
         await client.send(target)
         await client.until(RollbackCompleted, timeout=LIMIT)
         assert code(place) == ["implemented"]

@@ -41,7 +41,7 @@ from support.command_line import aside
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, events_of, idle, refused
+from support.watching import after_plan, events_of, idle, refused, to_end_of
 
 
 def runs(line: str) -> dict[str, Any]:
@@ -88,14 +88,15 @@ async def resumed(
         yield server, client
 
 
-def again(name: str) -> RollbackToCodon:
+def from_beginning(name: str, **fields: Any) -> RollbackToCodon:
+    """Return the command that goes back to before a codon, and runs the plan from there."""
     return RollbackToCodon(
-        codon_id=CodonId(name),
-        checkpoint_type="beginning",
-        reuse=True,
-        auto_restart=True,
-        rewind_memory=True,
+        codon_id=CodonId(name), checkpoint_type="beginning", auto_restart=True, **fields
     )
+
+
+def again(name: str) -> RollbackToCodon:
+    return from_beginning(name, reuse=True, rewind_memory=True)
 
 
 def outcome(execution: Path) -> dict[str, bool]:
@@ -184,7 +185,7 @@ async def test_reuse_is_an_option_and_a_field_of_the_hank(tmp_path: Path) -> Non
         codon("b", writes("b.txt", "b"), reuse=False),
         codon("c", writes("c.txt", "c")),
     )
-    back = RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
+    back = from_beginning("a")
     async with a_finished_plan(tmp_path, *codons) as (server, client):
         execution = server.execution
         await client.send(back)
@@ -224,9 +225,7 @@ async def test_edits_and_other_prompts_are_other_inputs(tmp_path: Path) -> None:
     hank = tmp_path / "hank" / "hank.json"
     options = ("--force", "--reuse", "--no-autostart")
     async with resumed(execution, *options, hank=hank) as (server, client):
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert outcome(execution) == {"a": False, "b": False}
 
@@ -250,14 +249,7 @@ async def test_a_continued_conversation_is_taken_over(tmp_path: Path) -> None:
         await server.stop()
 
     async with resumed(execution, "--reuse") as (server, client):
-        await client.send(
-            RollbackToCodon(
-                codon_id=CodonId("a"),
-                checkpoint_type="beginning",
-                auto_restart=True,
-                rewind_memory=True,
-            )
-        )
+        await client.send(from_beginning("a", rewind_memory=True))
         await idle(client)
         assert outcome(execution) == {"a": True, "b": True, "c": True}
         await client.send(CodonRedo())
@@ -278,9 +270,7 @@ async def test_a_branch_takes_over_what_it_has_inherited(tmp_path: Path) -> None
 
     path = Path(branch.execution_path)
     async with resumed(path, "--reuse") as (server, client):
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert all(outcome(path).values())
         assert (path / "agentRoot" / "f.txt").read_bytes() == b"1\nce"
@@ -376,9 +366,7 @@ async def a_finished_plan_with_answers(
 async def test_reuse_needs_the_beginning_of_a_codon(tmp_path: Path) -> None:
     """`reuse` with another checkpoint of the codon is refused before anything changes."""
     async with a_finished_plan(tmp_path, codon("a", writes("a.txt", "a"))) as (_, client):
-        error = await refused(
-            client, RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", reuse=True)
-        )
+        error = await refused(client, to_end_of("a", reuse=True))
         assert error.code == ErrorCode.INVALID_COMMAND
         assert error.path == "$.data.reuse"
 
@@ -393,9 +381,7 @@ async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
         root = server.execution / "agentRoot"
         before = (root / "untracked").read_text()
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert outcome(server.execution) == {"a": True, "b": True}
         assert (root / "untracked").read_text() != before
@@ -455,11 +441,7 @@ async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None
         codon("plain", writes("b.txt", "b")),
     )
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
-        await client.send(
-            RollbackToCodon(
-                codon_id=CodonId("rigged"), checkpoint_type="beginning", auto_restart=True
-            )
-        )
+        await client.send(from_beginning("rigged"))
         await idle(client)
         assert outcome(server.execution) == {"rigged": False, "unknown": False, "plain": True}
         output = await cli("log", "-e", str(server.execution), "-n", "1000")

@@ -20,7 +20,6 @@ from hankweave_protocol.commands import (
     GetServerStatus,
     ListCheckpoints,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackToLastSuccess,
 )
 from hankweave_protocol.errors import ErrorCode
@@ -40,7 +39,7 @@ from support.running_server import (
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_disk import small_disk
 from support.waiting import limited
-from support.watching import refused
+from support.watching import refused, to_end_of
 
 
 def written(execution: Path) -> dict[Path, int]:
@@ -188,7 +187,7 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
         "$.data.checkpointSha",
     ),
     (
-        lambda: RollbackToCodon(codon_id=CodonId("nobody"), checkpoint_type="end"),
+        lambda: to_end_of("nobody"),
         ErrorCode.UNKNOWN_CODON,
         "$.data.codonId",
     ),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hankweave_protocol.commands import GetServerStatus, GetState, RollbackToCodon
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.commands import GetServerStatus, GetState
 from hankweave_server.cli.live.frame import frame
 from hankweave_server.cli.live.model import NOTHING, view
 from hankweave_server.cli.output.text import costs_text
@@ -18,7 +17,7 @@ from hankweave_server.domain.budget.spending import Costs
 from support.command_line import aside
 from support.scripted_hank import codon, write_hank, writes
 from support.showing import NOW
-from support.watching import after_plan
+from support.watching import after_plan, to_end_of
 
 
 async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) -> None:
@@ -30,7 +29,7 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     )
     execution = tmp_path / "execution"
     async with after_plan(hank, execution, "--max-cost", "5", since_seq=0) as (_, client):
-        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        await client.send(to_end_of("one"))
         status = await client.send(GetServerStatus())
         seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=status.budget_usd)
         shown = await aside("status", "-v", "-e", str(execution))
