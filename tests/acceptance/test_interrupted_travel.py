@@ -209,7 +209,6 @@ def caught_intent(execution: Path, copy: Path) -> Iterator[subprocess.Popen[byte
     intent = Layout.of_execution(execution).rollback_intent
     words = [sys.executable, "-c", _CATCH, str(intent), str(copy)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as catching:
-        assert catching.stdout is not None
         catching.stdout.readline()
         try:
             yield catching

@@ -253,7 +253,6 @@ def _as_if_killed_before_the_event(execution: Path, known: dict[Any, CheckpointR
     layout.journal.write_bytes(b"".join(lines[: started + 1]))
     layout.state.unlink()
     layout.state_backup.unlink(missing_ok=True)
-    assert done.report.safety is not None
     intent = RollbackIntent(
         operation_id=done.operation_id,
         target=known[done.checkpoint],

@@ -213,7 +213,6 @@ def test_a_checkpoint_that_git_alone_has_is_gone_to_in_git(tmp_path: Path) -> No
         (place / "code.txt").write_text("by hand\n")
         made = manager.create(7, "by hand")
 
-    assert made is not None
     for words in (("--to-step", "7"), ("--to-commit", made.short_hash())):
         (place / "code.txt").write_text("later\n")
         done = hankweave("rollback", *words, "--yes", cwd=place, code=0)

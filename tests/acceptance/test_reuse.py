@@ -357,7 +357,6 @@ async def a_finished_plan_with_answers(
     hank = write_hank(tmp_path / "hank", *codons)
     async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         asked = await client.until(PermissionRequested)
-        assert isinstance(asked.data, PermissionRequested)
         await client.send(PermissionAnswer(request_id=asked.data.request_id, decision="allow"))
         await idle(client)
         yield server, client

@@ -41,7 +41,6 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert f"  cost        {words}\n" in shown.stdout
     assert "\n  forecast    about " in shown.stdout
     assert " at the end (from 1 earlier run of a step)\n" in shown.stdout
-    assert status.forecast is not None
     assert [each.codon_id for each in status.forecast.steps] == ["two"]
     out = io.StringIO()
     Console(file=out, width=100).print(frame(seen, 100, ""))

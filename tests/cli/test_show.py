@@ -154,7 +154,6 @@ def _into_closed_pipe(shell: Shell, sha: str) -> tuple[int, bytes]:
     with subprocess.Popen(
         command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         return process.wait(LIMIT), process.stderr.read()

@@ -390,7 +390,6 @@ def test_the_hank_and_what_it_names_are_restored(
     owner.push(released=True)
     new = machine.resume()
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.hank_path == str(new.state_directory / "hank" / "my.json")
     assert tree(new.state_directory / "hank").keys() == {"my.json", "prompts/a.md"}
 
@@ -416,7 +415,6 @@ def test_a_hank_that_the_mirror_does_not_have_must_be_named(
         f"Name it: `hankweave resume {machine.bare} HANK`.",
     )
     meta = data_source.read_meta(machine.resume(hank=hank))
-    assert meta is not None
     assert meta.hank_path == str(hank)
 
 
@@ -456,7 +454,6 @@ def test_equal_data_elsewhere_are_used(
     new = machine.resume(data=tmp_path / "elsewhere" / name)
     assert (new.data_source / "rows.csv").read_text() == "1\n"
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.data_hash == data_source.data_hash(tmp_path / "elsewhere" / name)
 
 
@@ -493,7 +490,6 @@ def test_data_in_the_mirror_are_restored(
     assert (new.data_source / "rows.csv").read_text() == "1\n"
     assert (new.data_source / "below" / "more.csv").exists() == (not name)
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.link_type == "copy"
 
 
