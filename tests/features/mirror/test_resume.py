@@ -47,6 +47,7 @@ from hankweave_server.worktree import data_source
 from support.attached import StillClock
 from support.checkpointing import RUN, EngineAccess, a_request
 from support.git_facts import GitWitness
+from support.mirrors import in_remote
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank
 
@@ -149,14 +150,6 @@ class Owner:
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Provide a bare repository, as a NAS or a hosted service has it."""
-    path = tmp_path / "mirror.git"
-    subprocess.run(("git", "init", "--quiet", "--bare", path), check=True)
-    return path
-
-
-@pytest.fixture
 def owner(tmp_path: Path, bare: Path) -> Iterator[Owner]:
     made = Owner(tmp_path / "old", bare)
     made.write("a.txt", "a")
@@ -218,11 +211,6 @@ def refs(layout: Layout) -> tuple[str, dict[str, Sha]]:
     repo = ShadowRepo(layout.shadow_repository)
     with closing(repo):
         return (layout.shadow_repository / "HEAD").read_text(), repo.references()
-
-
-def in_remote(bare: Path) -> str:
-    command = ("git", "-C", bare, "rev-parse", "--verify", LEASE_REF)
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 # --- what is restored -----------------------------------------------------------------------------
