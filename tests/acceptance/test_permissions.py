@@ -72,6 +72,27 @@ async def asked(client: Client) -> PermissionRequested:
     return event.data
 
 
+def allow(request: PermissionRequested | PendingPermission, **fields: Any) -> PermissionAnswer:
+    return PermissionAnswer(request_id=request.request_id, decision="allow", **fields)
+
+
+def deny(request: PermissionRequested) -> PermissionAnswer:
+    return PermissionAnswer(request_id=request.request_id, decision="deny")
+
+
+async def pending_at(client: Client) -> tuple[PendingPermission, ...]:
+    """Return the requests that wait for an answer."""
+    return (await client.send(GetServerStatus())).pending_permissions
+
+
+@asynccontextmanager
+async def viewer_of(server: RunningServer) -> AsyncIterator[Client]:
+    """Connect a client that may look and change nothing."""
+    token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+    async with connect(discover(server.execution).url, token=token, since_seq=0) as viewer:
+        yield viewer
+
+
 async def settled(client: Client) -> Event:
     return await client.until(PermissionResolved, timeout=LIMIT)
 
@@ -208,17 +229,14 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     """
     async with asking(tmp_path, writes("a.txt", "a"), timeoutSeconds=3600) as (_, client):
         request = await asked(client)
-        before = (await client.send(GetServerStatus())).pending_permissions
+        before = await pending_at(client)
         assert files(tmp_path) == {}
         await client.send(
             PermissionAnswer(request_id=request.request_id, decision=decision, message="Because.")
         )
         event = await settled(client)
-        after = (await client.send(GetServerStatus())).pending_permissions
-        again = await refused(
-            client, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
-
+        after = await pending_at(client)
+        again = await refused(client, allow(request))
         unknown = await refused(client, PermissionAnswer(request_id="none", decision="allow"))
 
         await idle(client)
@@ -230,7 +248,6 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert [each.request_id for each in before] == [request.request_id]
     assert after == ()
     done = event.data
-    assert isinstance(done, PermissionResolved)
     assert (done.decision, done.by, done.rule) == (decision, "client", None)
     assert (done.request_id, done.client_id) == (request.request_id, client.client_id)
     assert done.message == "Because."
@@ -255,17 +272,13 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
     """A viewer's answer is refused; the request stays pending."""
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
-        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
-        address = discover(server.execution)
-        async with connect(address.url, token=token, since_seq=0) as viewer:
+        async with viewer_of(server) as viewer:
             assert (await asked(viewer)).request_id == request.request_id
-            assert len((await viewer.send(GetServerStatus())).pending_permissions) == 1
-            error = await refused(
-                viewer, PermissionAnswer(request_id=request.request_id, decision="allow")
-            )
+            assert len(await pending_at(viewer)) == 1
+            error = await refused(viewer, allow(request))
         assert error.code == "INSUFFICIENT_PERMISSIONS"
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 1
+        await client.send(allow(request))
         await idle(client)
 
 
@@ -280,17 +293,10 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     async with asking(tmp_path, *steps, onTimeout="allow") as (server, client):
         request = await asked(client)
         assert (request.suggestion, request.on_expiry) == ("Write(out/*)", "allow")
-        (pending,) = (await client.send(GetServerStatus())).pending_permissions
+        (pending,) = await pending_at(client)
         assert (pending.suggestion, pending.on_expiry) == ("Write(out/*)", "allow")
-        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
-        address = discover(server.execution)
-        async with connect(address.url, token=token) as viewer:
-            from_viewer = await refused(
-                viewer,
-                PermissionAnswer(
-                    request_id=request.request_id, decision="allow", always="Write(out/*)"
-                ),
-            )
+        async with viewer_of(server) as viewer:
+            from_viewer = await refused(viewer, allow(request, always="Write(out/*)"))
 
         wrong = []
         for decision, rule in (("allow", "*"), ("allow", "Write(src/**)"), ("deny", "Write")):
@@ -300,13 +306,11 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
 
         assert from_viewer.code == "INSUFFICIENT_PERMISSIONS"
         assert wrong == [("INVALID_COMMAND", "$.data.always")] * 3
-        assert (await client.send(GetServerStatus())).pending_permissions == (pending,)
-        await client.send(
-            PermissionAnswer(request_id=request.request_id, decision="allow", always="Write(out/*)")
-        )
+        assert await pending_at(client) == (pending,)
+        await client.send(allow(request, always="Write(out/*)"))
         other = await asked(client)
         assert str(other.tool_input["file_path"]).endswith("other.txt")
-        await client.send(PermissionAnswer(request_id=other.request_id, decision="deny"))
+        await client.send(deny(other))
         await idle(client)
 
     found = [(each.decision, each.by, each.rule, each.always) for each in resolved(execution)]
@@ -331,13 +335,9 @@ async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Pat
     """expectedRunId guards an answer as it guards a rollback."""
     async with asking(tmp_path, RUN) as (_, client):
         request = await asked(client)
-        answer = PermissionAnswer(
-            request_id=request.request_id,
-            decision="allow",
-            expected_run_id=RunId("1736000000000-abc123-def456"),
-        )
+        answer = allow(request, expected_run_id=RunId("1736000000000-abc123-def456"))
         assert (await refused(client, answer)).code == "STALE_RUN"
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="deny"))
+        await client.send(deny(request))
         await idle(client)
 
 
@@ -346,7 +346,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         async with server.client() as later:
-            (pending,) = (await later.send(GetServerStatus())).pending_permissions
+            (pending,) = await pending_at(later)
             assert pending == PendingPermission(
                 codon_id=request.codon_id,
                 request_id=request.request_id,
@@ -356,7 +356,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
                 reason=request.reason,
                 suggestion=request.suggestion,
             )
-            await later.send(PermissionAnswer(request_id=pending.request_id, decision="allow"))
+            await later.send(allow(pending))
 
         await idle(client)
 
@@ -369,9 +369,7 @@ async def test_a_decision_is_on_the_disk_before_it_is_published(tmp_path: Path) 
         tmp_path,
         {"run": f"cp {tmp_path}/execution/.hankweave/events/events.jsonl seen.txt"},
     ) as (_, client):
-        await client.send(
-            PermissionAnswer(request_id=(await asked(client)).request_id, decision="allow")
-        )
+        await client.send(allow(await asked(client)))
         await idle(client)
 
     assert b'"permission.resolved"' in files(tmp_path)["seen.txt"]
@@ -411,14 +409,10 @@ async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: 
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
         request = await asked(client)
         event = await settled(client)
-        late = await refused(
-            client, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
-
+        late = await refused(client, allow(request))
         await idle(client)
 
     done = event.data
-    assert isinstance(done, PermissionResolved)
     assert (done.decision, done.by, done.rule) == (on_timeout, "timeout", "onTimeout")
     assert late.code == "PERMISSION_ANSWERED"
     assert files(tmp_path) == ({"ran.txt": b""} if on_timeout == "allow" else {})
@@ -440,10 +434,9 @@ async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path, execution: Pa
 
 async def ended_by(client: Client) -> None:
     event = await settled(client)
-    assert isinstance(event.data, PermissionResolved)
     assert (event.data.decision, event.data.by) == ("deny", "ended")
     assert event.data.message
-    assert (await client.send(GetServerStatus())).pending_permissions == ()
+    assert await pending_at(client) == ()
 
 
 @pytest.mark.parametrize("way", ["skip", "force stop"])
@@ -496,8 +489,8 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
         request = await asked(client)
         (first, *_) = [each for each in await listed(client) if each.kind == "tool"]
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha, on_running="pause"))
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 1
+        await client.send(allow(request))
         await idle(client)
 
     assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
@@ -527,11 +520,9 @@ async def test_a_server_that_is_ended_drops_its_pending_requests(tmp_path: Path)
     hank = tmp_path / "hank" / "hank.json"
     async with served(hank, server.execution) as (_, other):
         again = await asked(other)
-        stale = await refused(
-            other, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
+        stale = await refused(other, allow(request))
         assert stale.code == "UNKNOWN_PERMISSION"
-        await other.send(PermissionAnswer(request_id=again.request_id, decision="allow"))
+        await other.send(allow(again))
         await idle(other)
 
 
@@ -544,7 +535,7 @@ async def test_a_server_that_is_killed_leaves_no_pending_requests(tmp_path: Path
 
     hank = tmp_path / "hank" / "hank.json"
     async with served(hank, server.execution, "--no-autostart") as (_, other):
-        assert (await other.send(GetServerStatus())).pending_permissions == ()
+        assert await pending_at(other) == ()
 
     assert files(tmp_path) == {}
 
@@ -593,9 +584,9 @@ async def test_requests_wait_side_by_side(tmp_path: Path, execution: Path) -> No
             lambda event: getattr(event.data, "content", None) == "busy",
             timeout=LIMIT,
         )
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 2
-        await client.send(PermissionAnswer(request_id=second.request_id, decision="deny"))
-        await client.send(PermissionAnswer(request_id=first.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 2
+        await client.send(deny(second))
+        await client.send(allow(first))
         await idle(client)
 
     log = next((execution / ".hankweave" / "runs").rglob("*-claude.log")).read_text()
@@ -611,11 +602,10 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 
         for _ in range(50):
             event = await settled(client)
-            assert isinstance(event.data, PermissionResolved)
             assert (event.data.decision, event.data.by) == ("deny", "policy")
             assert event.data.message == "100 requests are already pending."
 
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 100
+        assert len(await pending_at(client)) == 100
         await client.send(CodonSkip())
         await idle(client, "codon-completed")
 
