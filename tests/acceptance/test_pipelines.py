@@ -19,6 +19,7 @@ from hankweave_server.architect import CHECKPOINT_PREFIX as PREFIX
 from hankweave_server.architect import CheckpointManager
 from support.command_line import Done, hankweave
 from support.running_server import appears, command, environment, served, state
+from support.scripted_hank import Step, writes
 from support.seed_003 import PIPELINE
 from support.waiting import LIMIT, limited
 from support.watching import to_end_of
@@ -37,12 +38,8 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def scripted(*steps: dict[str, Any]) -> dict[str, Any]:
+def scripted(*steps: Step) -> dict[str, Any]:
     return {"type": "scripted", "script": {"steps": list(steps)}}
-
-
-def writes(path: str, text: str) -> dict[str, Any]:
-    return {"write": {"path": path, "text": text}}
 
 
 def project(folder: Path, pipeline: dict[str, Any] | str) -> Path:
@@ -67,6 +64,12 @@ def two_steps(**fields: Any) -> dict[str, Any]:
         ],
         **fields,
     }
+
+
+def one_step(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
+    """Return a pipeline of one step, whose agent does these."""
+    step = {"name": name, "agent": "only", "prompt": "Do it."}
+    return two_steps(agents={"only": scripted(*steps)}, steps=[step], **fields)
 
 
 def code(folder: Path) -> list[str]:
@@ -377,32 +380,25 @@ async def test_a_pipeline_that_is_interrupted_says_so(
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("change", "options", "expected"),
     [
-        ({"steps": []}, "steps"),
-        ({"step": []}, "Did you mean 'steps'?"),
-        ({"variables": {"n": 3}, "steps": "x"}, "steps"),
+        ({"steps": []}, (), "steps"),
+        ({"step": []}, (), "Did you mean 'steps'?"),
+        ({"variables": {"n": 3}, "steps": "x"}, (), "steps"),
+        ({}, ("--from-step", "optimise"), "Did you mean 'optimize'?"),
     ],
+    ids=["no steps", "unknown key", "no list", "unknown step"],
 )
-def test_a_wrong_pipeline_touches_nothing(
-    tmp_path: Path, change: dict[str, Any], expected: str
+def test_a_wrong_pipeline_or_step_touches_nothing(
+    tmp_path: Path, change: dict[str, Any], options: tuple[str, ...], expected: str
 ) -> None:
-    """An invalid pipeline exits with 3 and lists every fault; no `.hankweave` is made."""
-    place = project(tmp_path / "project", two_steps() | change)
-    done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=3)
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (place / ".hankweave").exists()
+    """It exits with 3 and names the fault and the nearest name; no `.hankweave` is made.
 
-
-def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
-    """A misspelled step exits with 3 and suggests the name.
-
-    Architect runs nothing and exits with 0 (A8, 19).
+    With a misspelled step, Architect runs nothing and exits with 0 (A8, 19).
     """
-    place = project(tmp_path / "project", two_steps())
-    done = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimise", cwd=place, code=3)
-    assert "Did you mean 'optimize'?" in done.stderr
+    place = project(tmp_path / "project", two_steps() | change)
+    done = hankweave("pipeline", "pipeline.yaml", *options, cwd=place, code=3)
+    assert expected in done.stderr
     assert not (place / ".hankweave").exists()
 
 
@@ -459,12 +455,9 @@ def files_of(done: Done) -> list[tuple[str, str]]:
 
 def test_a_pending_permission_is_shown_and_can_be_granted(tmp_path: Path) -> None:
     """The pipeline's lists decide; else a person sees the request and how to answer it."""
-    pipeline = two_steps(
-        permissions={"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"},
-        steps=[{"name": "write", "agent": "writer", "prompt": "Write it."}],
-    )
-    pipeline["agents"] = {"writer": scripted(writes("code.txt", "a\n"), {"run": "touch b.txt"})}
-    place = project(tmp_path / "project", pipeline)
+    permissions = {"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"}
+    steps = (writes("code.txt", "a\n"), {"run": "touch b.txt"})
+    place = project(tmp_path / "project", one_step("write", *steps, permissions=permissions))
     done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     asked = next(line for line in done.stderr.splitlines() if "asks:" in line)
     assert asked.startswith(f"   write asks: Write({place}/code.txt)  (hankweave allow ")
@@ -477,8 +470,7 @@ def test_a_pending_permission_is_shown_and_can_be_granted(tmp_path: Path) -> Non
 def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> None:
     """Files of a failed attempt are rolled back before the next; the report has the last one's."""
     script = f"test -e {tmp_path}/on && touch good || {{ touch {tmp_path}/on; touch dropped; }}"
-    pipeline = two_steps(steps=[{"name": "implement", "agent": "only", "prompt": "Do it."}])
-    pipeline["agents"] = {"only": scripted({"run": script})}
+    pipeline = one_step("implement", {"run": script})
     pipeline["steps"][0] |= {"checks": "test -e good", "on_failure": "retry", "attempts": 2}
     place = project(tmp_path / "project", pipeline)
     done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place, code=0)
@@ -501,9 +493,7 @@ def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> N
 def test_a_report_lists_all_files_of_a_burst(tmp_path: Path) -> None:
     """Files that no event names are in the report too; a person's file is not."""
     script = "mkdir many; for at in $(seq 300); do echo $at > many/$at.txt; done"
-    pipeline = two_steps(steps=[{"name": "implement", "agent": "only", "prompt": "Do it."}])
-    pipeline["agents"] = {"only": scripted({"run": script})}
-    place = project(tmp_path / "project", pipeline)
+    place = project(tmp_path / "project", one_step("implement", {"run": script}))
     (place / "old.txt").write_text("old\n")
     done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place, code=0)
     assert sorted(files_of(done)) == sorted((f"many/{n}.txt", "created") for n in range(1, 301))
