@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.cli import sessions
 from hankweave_server.errors import ExitCode, Stop
@@ -47,6 +46,7 @@ from hankweave_server.worktree import data_source
 from support.attached import StillClock
 from support.checkpointing import RUN, EngineAccess, a_request
 from support.git_facts import GitWitness
+from support.histories import METADATA
 from support.mirrors import in_remote
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank
@@ -90,18 +90,7 @@ class Owner:
         self.layout = layout
         self.engine = CheckpointEngine.open(layout)
         self.data_hash: str | None = None
-        self.meta = ExecutionMeta(
-            version=data_source.META_VERSION,
-            read_only_source_data_path=None,
-            read_only_source_resolved_data_path=None,
-            data_hash=None,
-            hank_hash=None,
-            hank_path=None,
-            link_type="none",
-            created_at="2025-01-04T12:00:00.000Z",
-            last_used="2025-01-04T12:00:00.000Z",
-            in_place=in_place,
-        )
+        self.meta = msgspec.structs.replace(METADATA, in_place=in_place)
         layout.journal.parent.mkdir()
         layout.journal.write_bytes(b"".join(LINES))
         self.repository = MirrorRepository(
