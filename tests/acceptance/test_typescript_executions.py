@@ -75,7 +75,8 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
     assert any(RUN in line for line in lines(execution, "runs"))
     (listed,) = lines(execution, "checkpoints")
     assert listed.startswith(execution.sha[:12])
-    assert [line.split()[-1] for line in lines(execution, "events")][:7] == SEEN
+    events = lines(execution, "events", "--format", "jsonl")
+    assert [json.loads(line)["type"] for line in events][:7] == SEEN
     assert any("completed" in line for line in lines(execution, "log"))
     assert lines(execution, "show", f"{execution.sha[:12]}:a.txt") == ["a"]
     assert lines(execution, "replay", execution.sha[:12])
