@@ -148,7 +148,6 @@ async def test_the_tools_are_described_for_agents(tmp_path: Path) -> None:
         for name, tool in tools.items():
             assert len(tool.description or "") > 100
             assert tool.output_schema is not None
-            assert tool.annotations is not None
             assert tool.annotations.read_only_hint == (name in LOOKING)
             assert tool.annotations.destructive_hint == (name == "rollback_paths")
 

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
 import pytest
 
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_server.architect import CheckpointManager
 from support import command_line
+from support.command_line import aside
 from support.running_server import environment, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import started
@@ -215,11 +215,11 @@ async def test_a_number_that_several_steps_have_is_not_guessed(left: Path) -> No
             made.append((await client.send(CheckpointCreate(label=f"{STEP}step-2 -- {text}"))).sha)
 
         words = ("rollback", "--to-step", "2", "-e", str(left))
-        done = await anyio.to_thread.run_sync(partial(hankweave, *words, code=1))
+        done = await aside(*words, code=1)
         assert all(f"{sha[:12]} of three" in done.stderr for sha in made)
         assert "--to-commit" in done.stderr
         words = ("rollback", "--to-commit", made[0], "-y", "-e", str(left))
-        await anyio.to_thread.run_sync(partial(hankweave, *words))
+        await aside(*words, code=0)
         assert (left / "agentRoot" / "d.txt").read_text() == "first"
 
 
@@ -248,7 +248,6 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
         for step in (1, 2):
             (project / "a.txt").write_text(f"step {step}")
             made = manager.create(step, f"number {step}")
-            assert made is not None
             shas.append(made.commit_hash)
 
     listed = hankweave("history", cwd=project).stdout.splitlines()[1:]
@@ -327,10 +326,10 @@ async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path, execution: P
     run_id = state(execution).runs[0].run_id
     gate.write_text("")
     at = ("-e", str(execution))
-    done = await anyio.to_thread.run_sync(partial(hankweave, "resume", run_id[:22], *at))
+    done = await aside("resume", run_id[:22], *at, code=0)
     assert "All codons completed" in done.stdout
     newest = state(execution).runs[0].run_id
-    again = await anyio.to_thread.run_sync(partial(hankweave, "resume", newest, *at))
+    again = await aside("resume", newest, *at, code=0)
     assert "there is nothing left to do" in again.stdout
 
 

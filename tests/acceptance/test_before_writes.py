@@ -28,14 +28,29 @@ def program(source: str) -> dict[str, Any]:
     return codon("one", agent={"type": "command", "command": command})
 
 
-async def saved_as(client: Client, git: GitWitness, content: bytes) -> CheckpointRecord:
-    """Wait until the newest checkpoint has this content of `a.txt`."""
+async def saved_as(
+    client: Client, git: GitWitness, content: bytes, name: str = "a.txt"
+) -> CheckpointRecord:
+    """Wait until the newest checkpoint has this content of a file."""
     while True:
         (record, *_) = await listed(client)
-        if git.files(record.sha).get("a.txt") == content:
+        if git.files(record.sha).get(name) == content:
             return record
 
         await client.until(StateTransition, is_checkpoint, timeout=LIMIT)
+
+
+async def edit_is_saved(client: Client, execution: Path, gate: Path) -> CheckpointRecord:
+    """Let a person edit `a.txt`, and what runs continue when the edit is in a checkpoint."""
+    (execution / "agentRoot" / "a.txt").write_text("a person's")
+    record = await saved_as(client, GitWitness(execution), b"a person's")
+    gate.touch()
+    await idle(client)
+    return record
+
+
+async def has_content(path: Path, text: str) -> None:
+    await eventually(lambda: path.exists() and path.read_text() == text)
 
 
 def is_checkpoint(event: Event) -> bool:
@@ -74,12 +89,8 @@ async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_
     shell = f"echo mine > a.txt; until [ -e '{gate}' ]; do sleep 0.02; done; echo mine > a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", {"run": shell}))
     async with served(hank, execution, since_seq=0) as (_, client):
-        edited = execution / "agentRoot" / "a.txt"
-        await eventually(lambda: edited.exists() and edited.read_text() == "mine\n")
-        edited.write_text("a person's\n")
-        record = await saved_as(client, GitWitness(execution), b"a person's\n")
-        gate.touch()
-        await idle(client)
+        await has_content(execution / "agentRoot" / "a.txt", "mine\n")
+        record = await edit_is_saved(client, execution, gate)
 
     assert (record.kind, record.label) == ("tool", None)
     assert tree(execution / "agentRoot") == {"a.txt": b"mine\n"}
@@ -144,12 +155,8 @@ open("a.txt", "w").write("mine again")
 """
     hank = write_hank(tmp_path / "hank", program(source))
     async with served(hank, execution, since_seq=0) as (_, client):
-        edited = execution / "agentRoot" / "a.txt"
-        await eventually(lambda: edited.exists() and edited.read_text() == "mine")
-        edited.write_text("a person's")
-        await saved_as(client, GitWitness(execution), b"a person's")
-        gate.touch()
-        await idle(client)
+        await has_content(execution / "agentRoot" / "a.txt", "mine")
+        await edit_is_saved(client, execution, gate)
 
     assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
 
@@ -188,10 +195,7 @@ print({result!r}, flush=True)
     hank = write_hank(tmp_path / "hank", program(source))
     async with served(hank, execution, since_seq=0) as (_, client):
         await started(client, "one")
-        (execution / "agentRoot" / "a.txt").write_text("a person's")
-        await saved_as(client, GitWitness(execution), b"a person's")
-        gate.touch()
-        await idle(client)
+        await edit_is_saved(client, execution, gate)
 
     assert tree(execution / "agentRoot") == {"a.txt": b"mine"}
 
@@ -241,12 +245,8 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
         _,
         client,
     ):
-        edited = execution / "agentRoot" / "a.txt"
         await client.until(ToolResult, timeout=LIMIT)
-        edited.write_text("a person's")
-        record = await saved_as(client, GitWitness(execution), b"a person's")
-        gate.touch()
-        await idle(client)
+        record = await edit_is_saved(client, execution, gate)
 
     assert (record.kind, record.label) == ("tool", None)
     assert tree(execution / "agentRoot") == {"a.txt": b"mine again"}
@@ -308,13 +308,7 @@ half.write("the second half")
     async with served(hank, execution, since_seq=0) as (_, client):
         await appears(execution / "agentRoot" / "half.txt")
         git = GitWitness(execution)
-        while True:
-            (record, *_) = await listed(client)
-            if git.files(record.sha).get("half.txt") == b"the first half, ":
-                break
-
-            await client.until(StateTransition, is_checkpoint, timeout=LIMIT)
-
+        record = await saved_as(client, git, b"the first half, ", "half.txt")
         gate.touch()
         await idle(client)
         (last, *_) = await listed(client)

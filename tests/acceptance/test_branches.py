@@ -23,7 +23,6 @@ from hankweave_protocol.commands import (
     CheckpointPin,
     ExecutionBranch,
     GetServerStatus,
-    ListCheckpoints,
     ReplayView,
     RollbackToCheckpoint,
     RollbackToLastSuccess,
@@ -31,7 +30,6 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
-    AssistantAction,
     CodonStartedEvent,
     ExecutionBranched,
     ExecutionOrigin,
@@ -44,7 +42,7 @@ from hankweave_protocol.state import Continuation, FailedCodon
 from hankweave_protocol.transitions import RunCrashed, RunStarted
 from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
-from support.command_line import Done, hankweave
+from support.command_line import Done, aside
 from support.copies import copy_execution
 from support.damage import lose_object
 from support.git_facts import GitWitness
@@ -59,7 +57,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import events_of, idle, refused, started
+from support.watching import events_of, idle, listed, recalled, refused, started
 from support.work_tree import picture_of
 
 TEMPORARY = ".hankweave-branch-*"
@@ -81,9 +79,8 @@ VARIED = (
 )
 
 
-async def served_to_the_end(execution: Path, *options: str) -> Done:
-    words = ("run", "--execution", str(execution), "--headless", *options)
-    return await anyio.to_thread.run_sync(partial(hankweave, *words))
+async def run_to_its_end(execution: Path) -> None:
+    await aside("run", "--execution", str(execution), "--headless", code=0)
 
 
 @asynccontextmanager
@@ -100,12 +97,8 @@ async def a_past(
         yield server, client
 
 
-async def all_of(client: Client) -> tuple[CheckpointRecord, ...]:
-    return (await client.send(ListCheckpoints())).checkpoints
-
-
 async def the(client: Client, kind: str, codon_id: str | None) -> CheckpointRecord:
-    found = (each for each in await all_of(client) if each.kind == kind)
+    found = (each for each in await listed(client) if each.kind == kind)
     return next(each for each in found if each.coordinate.codon_id == codon_id)
 
 
@@ -149,8 +142,7 @@ async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: 
     assert next_codon(state(branch)) == "two"
     assert state(branch).current_run_id == made.run_id
 
-    done = await served_to_the_end(branch)
-    assert done.returncode == 0, done.stderr
+    await run_to_its_end(branch)
     after = tree(branch / "agentRoot")
     assert (after["rig.txt"], after["three.txt"]) == (b"rig\n", b"three")
     own = state(branch).runs[0]
@@ -222,7 +214,7 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
         await idle(client, "codon-failed")
         await client.send(CheckpointCreate(label="by hand"))
         await client.send(RollbackToLastSuccess())
-        known = await all_of(client)
+        known = await listed(client)
         assert {each.kind for each in known} >= {
             *("initial", "rig-setup", "completed", "error", "manual", "safety")
         }
@@ -255,18 +247,10 @@ async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: P
 
     sessions = tree(tmp_path / "original" / ".hankweave" / "sessions")
     for branch in branches:
-        done = await served_to_the_end(branch)
-        assert done.returncode == 0, done.stderr
+        await run_to_its_end(branch)
         assert recalled(branch) == recalled(tmp_path / "original") != []
 
     assert tree(tmp_path / "original" / ".hankweave" / "sessions") == sessions
-
-
-def recalled(execution: Path) -> list[str]:
-    texts = (
-        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
-    )
-    return [text for text in texts if text.startswith("I know")]
 
 
 async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
@@ -276,8 +260,7 @@ async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
         await client.send(ExecutionBranch(checkpoint_sha=one.sha, path=str(tmp_path / "branch")))
 
     GitWitness(tmp_path / "branch").run("update-ref", "-d", "refs/hankweave/memory")
-    done = await served_to_the_end(tmp_path / "branch")
-    assert done.returncode == 0, done.stderr
+    await run_to_its_end(tmp_path / "branch")
     messages = [each.message for each in events_of(tmp_path / "branch", Info)]
     assert any("no copy of the conversation" in message for message in messages)
 
@@ -295,7 +278,7 @@ async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None
     left = state(branch).runs[1].codons[-1]
     assert isinstance(left, FailedCodon)
     assert left.rig_setup_checkpoint == rig.sha
-    assert (await served_to_the_end(branch)).returncode == 0
+    await run_to_its_end(branch)
     assert tree(branch / "agentRoot")["rig.txt"] == b"rig\n"
 
 
@@ -314,16 +297,15 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
         assert git.run("rev-list", "--branches", "HEAD").split() == wanted
         assert git.run("status", "--porcelain", "--untracked-files=all") == "" or git.is_detached()
         assert _inodes(tmp_path / "branch").isdisjoint(_inodes(server.execution))
-        checked = await _shell(str(tmp_path / "branch"), "fsck")
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+        await _shell(str(tmp_path / "branch"), "fsck")
 
     shutil.rmtree(tmp_path / "original")
     branch = tmp_path / "branch"
     async with running_server_of(branch) as (server, client):
         await idle(client)
-        listed = await all_of(client)
-        assert {each.sha for each in listed} >= set(wanted)
-        pinned = next(each for each in listed if each.sha == two.sha)
+        found = await listed(client)
+        assert {each.sha for each in found} >= set(wanted)
+        pinned = next(each for each in found if each.sha == two.sha)
         assert (pinned.pinned, pinned.name) == (True, "here")
         one = await the(client, "completed", "one")
         report = await client.send(RollbackToCheckpoint(checkpoint_sha=one.sha))
@@ -348,10 +330,10 @@ async def test_a_coordinate_is_always_one_of_the_journal_that_has_it(tmp_path: P
     assert _is(first_run.data, RunStarted.TYPE)
     for _ in range(2):
         async with running_server_of(branch, "--no-autostart") as (server, client):
-            listed = next(each for each in await all_of(client) if each.sha == two.sha)
-            assert listed.coordinate.event_seq == past[-1].seq
+            inherited = next(each for each in await listed(client) if each.sha == two.sha)
+            assert inherited.coordinate.event_seq == past[-1].seq
             view = await client.send(ReplayView(checkpoint_sha=two.sha))
-            assert view.coordinate == listed.coordinate
+            assert view.coordinate == inherited.coordinate
             assert view.state == fold(past)
             assert "two.txt" in {file.path for file in view.tree}
             await server.stop()
@@ -401,7 +383,7 @@ async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
 
     assert state(tmp_path / "original").runs[0].status == "completed"
     assert [run.status for run in state(tmp_path / "branch").runs] == ["running", "completed"]
-    assert (await served_to_the_end(tmp_path / "branch")).returncode == 0
+    await run_to_its_end(tmp_path / "branch")
 
 
 @pytest.mark.parametrize("options", [(), ("--copy",)])
@@ -422,8 +404,7 @@ async def test_the_data_is_linked_as_in_the_original(
     if not options:
         assert source.resolve() == data.resolve()
 
-    done = await served_to_the_end(tmp_path / "branch")
-    assert done.returncode == 0, done.stderr
+    await run_to_its_end(tmp_path / "branch")
 
 
 async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_original(
@@ -435,7 +416,7 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
     hank = write_hank(tmp_path / "hank", *VARIED)
     place = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
     words = ("run", str(hank), str(data), "--headless")
-    assert (await anyio.to_thread.run_sync(partial(hankweave, *words, **place))).returncode == 0
+    await aside(*words, code=0, **place)
     (original,) = root.iterdir()
     async with running_server_of(original) as (_, client):
         made = await client.send(
@@ -446,8 +427,7 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
     assert branch.parent == root
     assert branch.name.rpartition("-")[2] == original.name.rpartition("-")[2]
     seq = len(journal(original))
-    again = partial(hankweave, *words, "--json", **place)
-    assert (await anyio.to_thread.run_sync(again)).returncode == 0
+    await aside(*words, "--json", code=0, **place)
     assert len(journal(original)) > seq
     assert events_of(branch, CodonStartedEvent) == []
 
@@ -586,7 +566,7 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
         assert events[0].recovered is not is_recorded
         GitWitness(branch).assert_sound()
         assert tree(branch / "agentRoot") == tree(original / "agentRoot")
-        assert (await served_to_the_end(branch)).returncode == 0
+        await run_to_its_end(branch)
 
 
 async def test_a_branch_without_an_event_is_journaled_once_at_the_next_start(
@@ -661,7 +641,6 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
         sha = (await the(client, "completed", "one")).sha
         shell = partial(_shell, str(server.execution))
         done = await shell("branch", sha[:10], "--path", str(tmp_path / "b1"))
-        assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[0] == str(tmp_path / "b1")
         assert f"hankweave run -e {tmp_path / 'b1'}" in done.stdout
 
@@ -673,8 +652,7 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
         branch_log = await _shell(str(tmp_path / "b1"), "log")
         assert f"a branch of {server.execution}, made at {sha[:12]}" in branch_log.stdout
 
-        refused = await shell("branch", sha, "--path", str(tmp_path / "b2"))
-        assert refused.returncode == 1
+        refused = await shell("branch", sha, "--path", str(tmp_path / "b2"), code=1)
         assert "(INVALID_PATH)" in refused.stderr
         assert "hint: " in refused.stderr
 
@@ -691,8 +669,8 @@ async def running_server_of(
         yield server, client
 
 
-async def _shell(execution: str, *words: str) -> Done:
-    return await anyio.to_thread.run_sync(partial(hankweave, *words, "--execution", execution))
+async def _shell(execution: str, *words: str, code: int = 0) -> Done:
+    return await aside(*words, "--execution", execution, code=code)
 
 
 async def _branch_until_the_end(client: Client, sha: str, place: Path) -> None:

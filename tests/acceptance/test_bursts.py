@@ -122,7 +122,6 @@ async def check_burst(tmp_path: Path, files: int) -> None:
             report = await client.send(RollbackToCheckpoint(checkpoint_sha=first))
             assert report.counts.removed == files
             assert len(report.removed) <= 200 < files
-            assert report.safety is not None
             saved = report.safety.checkpoint_sha
             assert len(await all_changes(client, saved, first)) == files
             assert list((execution / "agentRoot").rglob("*.txt")) == []

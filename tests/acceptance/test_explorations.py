@@ -34,7 +34,6 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
-    AssistantAction,
     AttemptEnded,
     ExplorationEnded,
     ExplorationStarted,
@@ -50,7 +49,7 @@ from hankweave_server.domain.reducer import fold
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import read_meta
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.git_facts import GitWitness
 from support.model_endpoint import Reply, Trouble, model_endpoint
 from support.running_server import (
@@ -64,7 +63,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, events_of, idle, refused
+from support.watching import after_plan, events_of, idle, recalled, refused
 
 pytestmark = pytest.mark.feature("exploration")
 
@@ -227,13 +226,6 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
         assert recollections[0] == ["I know 2 prompts and 3 steps"]
 
 
-def recalled(execution: Path) -> list[str]:
-    texts = (
-        each.content for each in events_of(execution, AssistantAction) if each.action == "message"
-    )
-    return [text for text in texts if text.startswith("I know")]
-
-
 async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(
     tmp_path: Path,
 ) -> None:
@@ -376,7 +368,7 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         await client.until(AttemptEnded, timeout=LIMIT)
         shown = await client.send(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
-        status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
+        status = await aside("status", "-e", str(server.execution))
         assert "explores answer: 1 of 2 attempts ended" in status.stdout
         place = Path(shown.attempts[0].execution_path or "")
         assert place.is_dir()
@@ -782,8 +774,7 @@ def test_a_variant_that_cannot_run_is_found_by_validate(
     answer = {**CODONS[1], "attempts": {"variants": [{}, variant]}}
     hank = write_hank(tmp_path / "hank", answer)
     (hank.parent / "a.md").write_text("a")
-    done = hankweave("validate", str(hank))
-    assert done.returncode == 2
+    done = hankweave("validate", str(hank), code=2)
     printed = done.stdout + done.stderr
     assert message in printed
     assert "$.hank[0].attempts.variants[1]" in printed
@@ -829,7 +820,6 @@ async def test_a_model_decides_between_equal_scores(
         ) as (_, client),
     ):
         found = await explored(client, variants=variants, score="echo 1", judge="local/judge")
-        assert found.judgement is not None
         assert found.judgement.error is None
         ids = [each.attempt_id for each in found.attempts]
         named = tuple(tuple(ids[number - 1] for number in group) for group in order)
@@ -852,7 +842,6 @@ async def test_without_an_answer_of_the_judge_the_scores_decide(tmp_path: Path) 
     assert await ran(hank, execution) == 0
     (found,) = state(execution).explorations
     assert found.best is found.attempts[1]
-    assert found.judgement is not None
     assert "nowhere" in (found.judgement.error or "")
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.commands import CheckpointCreate
 from hankweave_server.execution.maintenance import git_index
 from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.paths import Layout
@@ -17,7 +16,7 @@ from support.damage import git
 from support.running_server import running_server, served
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import after_plan
+from support.watching import after_plan, to_end_of
 
 TWO = (
     codon("one", writes("a.txt", "one"), {"run": "chmod 600 a.txt; ln -s a.txt link; mkdir deep"}),
@@ -49,7 +48,7 @@ async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Pa
     """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *TWO)
-    to_one = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
+    to_one = to_end_of("one")
     async with after_plan(hank, execution) as (server, client):
         await becomes_clean(execution)
         (execution / "agentRoot" / "a.txt").write_text("by hand")

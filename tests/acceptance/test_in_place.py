@@ -9,10 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
+import anyio
 import pytest
 
 from hankweave_client.client import Client
@@ -26,14 +25,12 @@ from hankweave_protocol.commands import (
     ListCheckpoints,
     RollbackPreview,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
-from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state_directory import MARKER, private_folder_of
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.running_server import (
     RunningServer,
     appears,
@@ -44,7 +41,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import events_of, idle, refused, started
+from support.watching import events_of, idle, listed, refused, started, to_end_of
 
 OURS = ".hankweave"
 
@@ -168,11 +165,10 @@ async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -
         report = await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
         assert (project.root / "tool.sh").stat().st_mode & 0o777 == 0o700
-        assert report.safety is not None
 
         await client.send(RollbackToCheckpoint(checkpoint_sha=report.safety.checkpoint_sha))
         assert project.files() == changed
-        kinds = [each.kind for each in (await client.send(ListCheckpoints())).checkpoints]
+        kinds = [each.kind for each in await listed(client)]
         assert kinds.count("initial") == 1
         assert {"manual", "safety"} <= set(kinds)
 
@@ -188,7 +184,7 @@ async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) ->
             (CodonNext(), ErrorCode.NOTHING_TO_RUN),
             (CodonRedo(), ErrorCode.NOTHING_TO_RUN),
             (
-                RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"),
+                to_end_of("one"),
                 ErrorCode.UNKNOWN_CODON,
             ),
         ):
@@ -217,13 +213,12 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
             await idle(client, "startup")
             assert project.read("a") == "2"
             assert project.read("b") == "while nobody served"
-            assert made.sha in {c.sha for c in (await client.send(ListCheckpoints())).checkpoints}
+            assert made.sha in {c.sha for c in await listed(client)}
             await server.stop()
 
     async with serving(project) as (_, client):
         report = await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert project.files() == {"a": b"1"}
-        assert report.safety is not None
         await client.send(RollbackToCheckpoint(checkpoint_sha=report.safety.checkpoint_sha))
         assert project.read("b") == "while nobody served"
 
@@ -468,7 +463,7 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
     )
     async with serving(project, hank=hank, data=data) as (_, client):
         await idle(client)
-        made = (await client.send(ListCheckpoints())).checkpoints[0]
+        made = (await listed(client))[0]
         for name in names:
             project.write(name, "broken")
 
@@ -569,14 +564,11 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
         await client.send(CheckpointCreate(label="here"))
         for words in (("--workspace", str(project.root)), ("--execution", str(project.root)), ()):
             for verb in ("status", "checkpoints", "log"):
-                call = partial(hankweave, verb, *words, cwd=project.root / "deep" / "down")
-                done = await anyio.to_thread.run_sync(call)
-                assert done.returncode == 0, done.stderr
+                done = await aside(verb, *words, cwd=project.root / "deep" / "down", code=0)
                 if verb == "status":
                     assert f"  in {project.root}\n" in done.stdout
 
-    alone = hankweave("status", cwd=project.root)
-    assert alone.returncode == 0
+    alone = hankweave("status", cwd=project.root, code=0)
     assert f"  in {project.root}\n" in alone.stdout
 
 
@@ -586,7 +578,7 @@ def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path, execution: Path) 
     The paths are a missing folder, a file, a home, the root and an execution.
     """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a", "1")))
-    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "file").write_text("")
@@ -608,7 +600,7 @@ def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path, execution: Path) 
         ("--workspace", str(home), "--execution", str(execution)),
         ("--workspace", str(home), "--new"),
     ):
-        assert hankweave("run", *words).returncode == 2
+        hankweave("run", *words, code=2)
 
     done = hankweave("run", "--workspace", str(tmp_path / "hank"), "--headless")
     assert (done.returncode, "--headless" in done.stderr) == (2, True)
@@ -707,16 +699,15 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
         server.kill()
         await server.ended()
 
-    fsck = await anyio.to_thread.run_sync(partial(hankweave, "fsck", cwd=project.root, code=0))
+    fsck = await aside("fsck", cwd=project.root, code=0)
     assert "are intact" in fsck.stdout
     async with serving(project) as (_, client):
-        shas = {each.sha for each in (await client.send(ListCheckpoints())).checkpoints}
+        shas = {each.sha for each in await listed(client)}
         assert first.sha in shas
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.files() == before
 
-    cleanup = partial(hankweave, "cleanup", "-e", str(project.root), "--yes", code=0)
-    await anyio.to_thread.run_sync(cleanup)
+    await aside("cleanup", "-e", str(project.root), "--yes", code=0)
     assert not apart.exists()
     assert not (project.root / MARKER).exists()
     assert project.files() == before
@@ -733,9 +724,7 @@ async def test_a_state_in_the_project_is_no_pointer(project: Project, apart: Pat
     elsewhere.mkdir()
     (project.root / OURS).symlink_to(elsewhere)
     async with serving(project) as (_, client):
-        assert first.sha in {
-            each.sha for each in (await client.send(ListCheckpoints())).checkpoints
-        }
+        assert first.sha in {each.sha for each in await listed(client)}
         project.write("a", "2")
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha))
         assert project.read("a") == "1"

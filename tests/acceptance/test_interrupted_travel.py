@@ -26,7 +26,6 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     RollbackRedo,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackUndo,
 )
 from hankweave_protocol.events import (
@@ -36,7 +35,7 @@ from hankweave_protocol.events import (
     RollbackStarted,
     StateTransition,
 )
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated
@@ -49,7 +48,7 @@ from support.running_server import RunningServer, journal, running_server, serve
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import ends_rollback
 from support.waiting import LIMIT, eventually
-from support.watching import after_plan, idle, started
+from support.watching import after_plan, idle, started, taken, to_end_of
 
 LOOP = {
     "type": "loop",
@@ -68,17 +67,11 @@ Tree = dict[str, bytes]
 
 
 async def back(client: Client) -> None:
-    await client.send(
-        RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", reason="It went wrong.")
-    )
+    await client.send(to_end_of("one", reason="It went wrong."))
 
 
 async def paths_back(client: Client) -> None:
-    await client.send(
-        RollbackToCodon(
-            codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "d/log.txt")
-        )
-    )
+    await client.send(to_end_of("one", paths=("a.txt", "d/log.txt")))
 
 
 async def undo(client: Client) -> None:
@@ -216,7 +209,6 @@ def caught_intent(execution: Path, copy: Path) -> Iterator[subprocess.Popen[byte
     intent = Layout.of_execution(execution).rollback_intent
     words = [sys.executable, "-c", _CATCH, str(intent), str(copy)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as catching:
-        assert catching.stdout is not None
         catching.stdout.readline()
         try:
             yield catching
@@ -228,18 +220,23 @@ async def lived_through(folder: Path, journey: Journey) -> Past:
     execution, hank = folder / "execution", write_hank(folder / "hank", *HANK)
     async with served(hank, execution, since_seq=0) as (server, client):
         await prepare(execution, client, journey)
-        old = tree(execution / "agentRoot")
-        # That of an earlier rollback is removed after its reply.
-        await eventually(lambda: not Layout.of_execution(execution).rollback_intent.exists())
-        with caught_intent(execution, folder / "intent"):
-            await journey.act(client)
+        return await killed_after(server, client, journey.act, folder)
 
-        server.kill()
-        await server.ended()
 
+async def killed_after(server: RunningServer, client: Client, act: Act, folder: Path) -> Past:
+    """Kill a server when it has completed a rollback, and keep its intent and a copy of all."""
+    execution = server.execution
+    old = tree(execution / "agentRoot")
+    # That of an earlier rollback is removed after its reply.
+    await eventually(lambda: not Layout.of_execution(execution).rollback_intent.exists())
+    with caught_intent(execution, folder / "intent"):
+        await act(client)
+
+    server.kill()
+    await server.ended()
     return Past(
         execution=execution,
-        hank=hank,
+        hank=folder / "hank" / "hank.json",
         copy=copy_execution(execution, folder / "copy"),
         intent=(folder / "intent").read_bytes(),
         old=old,
@@ -351,11 +348,11 @@ async def killed(
 
 
 async def folder_back(client: Client) -> None:
-    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", paths=("d",)))
+    await client.send(to_end_of("one", paths=("d",)))
 
 
 async def many_back(client: Client) -> None:
-    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+    await client.send(to_end_of("one"))
 
 
 @pytest.mark.parametrize(
@@ -423,30 +420,11 @@ async def frozen_work(folder: Path) -> AsyncIterator[Frozen]:
     hank = write_hank(folder / "hank", codon("one", writes("a.txt", "one")), work)
     async with served(hank, folder / "execution", since_seq=0) as (server, client):
         await started(client, "work")
-        first = await _tool_checkpoint(client)
+        first = (await taken(client, "tool")).sha
         middle.touch()
-        await _tool_checkpoint(client)
+        await taken(client, "tool")
         agent = state(folder / "execution").runs[0].codons[-1].claude_pid  # type: ignore[union-attr]
         yield Frozen(server, client, first, agent)
-
-
-async def _tool_checkpoint(client: Client) -> Sha:
-    def kind(event: Event) -> str | None:
-        made = _made(event)
-        return None if made is None else made.checkpoint.kind
-
-    event = await client.until(StateTransition, lambda event: kind(event) == "tool", timeout=LIMIT)
-    made = _made(event)
-    assert made is not None
-    return made.checkpoint.sha
-
-
-def _made(event: Event) -> CheckpointCreated | None:
-    if not isinstance(event.data, StateTransition):
-        return None
-
-    made = decode_transition(event.data)
-    return made if isinstance(made, CheckpointCreated) else None
 
 
 def back_under_it(first: Sha, paths: tuple[str, ...] | None) -> Act:
@@ -474,27 +452,12 @@ async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
     )
 
 
-async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path, execution: Path) -> None:
+async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None:
     """Wherever the journal ends, the codon begins anew and the rollback is reported once."""
     async with frozen_work(tmp_path) as work:
-        old = tree(execution / "agentRoot")
-        # That of an earlier rollback is removed after its reply.
-        await eventually(lambda: not Layout.of_execution(execution).rollback_intent.exists())
-        with caught_intent(execution, tmp_path / "intent"):
-            await back_under_it(work.first, None)(work.client)
+        act = back_under_it(work.first, None)
+        past = await killed_after(work.server, work.client, act, tmp_path)
 
-        work.server.kill()
-        await work.server.ended()
-
-    past = Past(
-        execution=execution,
-        hank=tmp_path / "hank" / "hank.json",
-        copy=copy_execution(execution, tmp_path / "copy"),
-        intent=(tmp_path / "intent").read_bytes(),
-        old=old,
-        new=tree(execution / "agentRoot"),
-        new_state=fold(journal(execution)),
-    )
     lines = next(e.seq for e in endings(past.copy, past.operation_id)) + 1
     for cut in range(past.safety_line, lines + 1):
         past.lay_out(cut, past.halfway if cut == past.safety_line else past.new, intent=True)

@@ -112,7 +112,6 @@ async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) 
         changed = found["notes/a.txt"]
         assert (changed.added, changed.removed) == (1, 0)
         theirs = scene.git.run("diff", one.sha, two.sha, "--", "notes/a.txt")
-        assert changed.patch is not None
         assert changed.patch.split("@@")[1:] == theirs.split("@@")[1:]
         assert page.stats.files == len(page.files) == 6
         assert page.stats.added == sum(file.added for file in page.files)
@@ -211,7 +210,6 @@ async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: 
         assert (view.stats.files, view.stats.bytes) == (2, 6)
         events = journal(scene.execution)
         assert view.state == fold(events[: one.coordinate.event_seq])
-        assert view.events is not None
         first = events[view.events.from_seq - 1]
         assert getattr(first.data, "transition_type", None) == "RunStarted"
         assert view.events.to_seq == one.coordinate.event_seq
@@ -268,7 +266,6 @@ async def test_after_every_journey_the_newest_moment_shows_the_files_that_are_th
             view = await scene.viewer.send(ReplayView(seq=last, compare=("now",)))
             there = _names_in(scene.execution / "agentRoot")
             assert {file.path for file in view.tree} == there
-            assert view.now is not None
             assert view.now.files == ()
 
 

@@ -16,25 +16,23 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     CodonNext,
     CodonRedo,
-    ListCheckpoints,
     RollbackRedo,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackUndo,
     StoreFsck,
     StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import AssistantAction, RollbackCompleted, RollbackStarted
+from hankweave_protocol.events import RollbackCompleted, RollbackStarted
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
+from hankweave_protocol.records import CheckpointRecord, RollbackIntent
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, events_of, idle, refused
+from support.watching import after_plan, events_of, idle, listed, recalled, refused, to_end_of
 
 MEMORY = "refs/hankweave/memory"
 RECALL = {"recall": "I know"}
@@ -44,22 +42,6 @@ REMEMBERING = (
     codon("two", RECALL, writes("b.txt", "two"), continuationMode="continue-previous"),
     codon("three", RECALL, continuationMode="continue-previous"),
 )
-
-
-def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
-    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end", **fields)
-
-
-async def rolled_back(client: Client, command: Any) -> RollbackReport:
-    return await client.send(command)
-
-
-def recalled(execution: Path) -> list[str]:
-    """Return what the agents report that they remember, oldest first."""
-    texts = (
-        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
-    )
-    return [text for text in texts if text.startswith("I know")]
 
 
 def memory(execution: Path) -> dict[str, bytes]:
@@ -86,11 +68,6 @@ def holds_together(execution: Path) -> None:
     GitWitness(execution).assert_sound()
 
 
-async def records(client: Client) -> list[CheckpointRecord]:
-    page = await client.send(ListCheckpoints())
-    return list(page.checkpoints)
-
-
 # --- session snapshots ----------------------------------------------------------------------------
 
 
@@ -98,7 +75,7 @@ async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: 
     """Record, trailer and ref agree; a snapshot has the session's file as it then was."""
     execution = tmp_path / "execution"
     async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
-        found = {record.sha: record for record in await records(client)}
+        found = {record.sha: record for record in await listed(client)}
 
     git = GitWitness(execution)
     for sha, record in found.items():
@@ -145,10 +122,8 @@ async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: P
 
 
 def objects(execution: Path) -> set[str]:
-    listed = GitWitness(execution).run(
-        "cat-file", "--batch-all-objects", "--batch-check=%(objectname)"
-    )
-    return set(listed.split())
+    words = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    return set(GitWitness(execution).run(*words).split())
 
 
 # --- rollback -------------------------------------------------------------------------------------
@@ -164,7 +139,7 @@ async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
 ) -> None:
     """With rewindMemory the next codon resumes the checkpoint's session, else the current one."""
     async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
-        report = await rolled_back(client, to_end_of("one", rewind_memory=rewind))
+        report = await client.send(to_end_of("one", rewind_memory=rewind))
         assert report.skipped == ()
         await client.send(CodonNext())
         await idle(client)
@@ -193,17 +168,17 @@ async def test_undo_and_redo_take_memory_along(tmp_path: Path, execution: Path) 
         large.unlink()
         before = memory(execution)
         back = RollbackToCheckpoint(checkpoint_sha=target.sha, rewind_memory=True)
-        assert (await rolled_back(client, back)).skipped == ()
+        assert (await client.send(back)).skipped == ()
         assert memory(execution) == known
         assert stat.S_IMODE(large.stat().st_mode) == 0o600
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert memory(execution) == before
         server.kill()
 
     async with served(hank, execution) as (_, client):
-        await rolled_back(client, RollbackRedo())
+        await client.send(RollbackRedo())
         assert memory(execution) == known
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert memory(execution) == before
 
     holds_together(execution)
@@ -215,7 +190,7 @@ async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path, execu
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         before = memory(execution)
         for command in (to_end_of("one"), RollbackUndo()):
-            await rolled_back(client, command)
+            await client.send(command)
             assert memory(execution) == before
 
 
@@ -244,9 +219,9 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
     async with after_plan(hank, execution) as (server, client):
         as_sentinel(execution, "watcher-codon-one.json", "[1]")
         before = memory(execution)
-        await rolled_back(client, to_end_of("one", rewind_memory=True))
+        await client.send(to_end_of("one", rewind_memory=True))
         after = memory(execution)
-        known = {record.sha: record for record in await records(client)}
+        known = {record.sha: record for record in await listed(client)}
         server.kill()
 
     assert after != before
@@ -258,7 +233,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
 
     async with served(hank, execution, "--no-autostart") as (_, client):
         assert memory(execution) == after
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert memory(execution) == before
 
     assert [done.report.recovered for done in events_of(execution, RollbackCompleted)] == [
@@ -278,7 +253,6 @@ def _as_if_killed_before_the_event(execution: Path, known: dict[Any, CheckpointR
     layout.journal.write_bytes(b"".join(lines[: started + 1]))
     layout.state.unlink()
     layout.state_backup.unlink(missing_ok=True)
-    assert done.report.safety is not None
     intent = RollbackIntent(
         operation_id=done.operation_id,
         target=known[done.checkpoint],
@@ -307,9 +281,9 @@ def lay_out(execution: Path, content: dict[str, bytes]) -> None:
 async def test_a_gc_takes_no_epoch_away(tmp_path: Path, execution: Path) -> None:
     """After a gc that prunes everything allowed, memory can be rewound, and the store is sound."""
     async with after_plan(write_hank(tmp_path / "hank", *REMEMBERING), execution) as (_, client):
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         await client.send(StoreGc(max_count=0))
-        await rolled_back(client, to_end_of("one", rewind_memory=True))
+        await client.send(to_end_of("one", rewind_memory=True))
         assert [len(data.splitlines()) for data in memory(execution).values()] == [2]
         found = await client.send(StoreFsck())
         assert (found.damages, found.missing) == ((), ())
@@ -399,10 +373,10 @@ async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
         transcript.write_bytes(before + b'{"prompt": "later"}\n')
         later = transcript.read_bytes()
         back = RollbackToCheckpoint(checkpoint_sha=target.sha, rewind_memory=True)
-        assert (await rolled_back(client, back)).skipped == ()
+        assert (await client.send(back)).skipped == ()
         assert transcript.read_bytes() == before
         assert stat.S_IMODE(transcript.stat().st_mode) == 0o600
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert transcript.read_bytes() == later
 
 
@@ -415,7 +389,7 @@ async def test_a_session_that_a_codon_continues_stays_as_it_is(
         await after_both(server, client)
         await client.send(CodonRedo())
         await idle(client)
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         await client.send(CodonNext())
         await idle(client)
 
@@ -433,7 +407,7 @@ async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
         transcript = transcript_of(execution, "one", home)
         transcript.unlink()
         transcript.symlink_to(tmp_path / "elsewhere")
-        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
+        report = await client.send(to_end_of("one", rewind_memory=True))
 
     assert [(kept.path, kept.reason) for kept in report.skipped] == [(str(transcript), "not-ours")]
     assert tree(execution / "agentRoot") == {"one.txt": b"one"}
@@ -448,7 +422,7 @@ async def test_an_epoch_that_is_lost_is_named_and_nothing_is_forgotten(tmp_path:
         await client.send(CheckpointCreate(label="keeps the memory of now"))
         before = memory(execution)
         GitWitness(execution).run("update-ref", "-d", MEMORY)
-        report = await rolled_back(client, to_end_of("one", rewind_memory=True))
+        report = await client.send(to_end_of("one", rewind_memory=True))
         assert [(kept.path, kept.reason) for kept in report.skipped] == [(MEMORY, "memory-lost")]
         assert memory(execution) == before
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}

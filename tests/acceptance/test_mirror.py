@@ -11,16 +11,15 @@ import anyio
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import RollbackToCodon, RollbackUndo
-from hankweave_protocol.events import AssistantAction, Event, FileUpdated
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.commands import RollbackUndo
+from hankweave_protocol.events import Event, FileUpdated
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, limited
-from support.watching import events_of, idle
+from support.watching import idle, recalled, to_end_of
 
 MIRROR = ("--mirror-mode", "sync", "--mirror-lease", "6")
 
@@ -55,16 +54,13 @@ def files(execution: Path) -> dict[str, bytes]:
 
 def remembered(execution: Path) -> list[int]:
     """Return how many steps of the conversation each agent has remembered."""
-    texts = (
-        done.content for done in events_of(execution, AssistantAction) if done.action == "message"
-    )
-    return [int(text.split()[-2]) for text in texts if text.startswith("I know")]
+    return [int(text.split()[-2]) for text in recalled(execution)]
 
 
 async def rolled_back_and_undone(client: Client, execution: Path) -> None:
     """Go back to the end of the first codon and forward again."""
     after = files(execution)
-    await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+    await client.send(to_end_of("one"))
     assert files(execution).keys() == {"one.txt"}
     await client.send(RollbackUndo())
     assert files(execution) == after

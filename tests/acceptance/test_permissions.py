@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_client.client import Client, connect
@@ -41,7 +40,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import FailedCodon, RunningCodon, SkippedCodon
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.git_facts import GitWitness
 from support.running_server import (
     RunningServer,
@@ -53,7 +52,7 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
-from support.watching import events_of, idle, refused
+from support.watching import events_of, idle, listed, refused
 
 RUN = {"run": "touch ran.txt"}
 
@@ -70,8 +69,28 @@ async def asking(
 
 async def asked(client: Client) -> PermissionRequested:
     event = await client.until(PermissionRequested, timeout=LIMIT)
-    assert isinstance(event.data, PermissionRequested)
     return event.data
+
+
+def allow(request: PermissionRequested | PendingPermission, **fields: Any) -> PermissionAnswer:
+    return PermissionAnswer(request_id=request.request_id, decision="allow", **fields)
+
+
+def deny(request: PermissionRequested) -> PermissionAnswer:
+    return PermissionAnswer(request_id=request.request_id, decision="deny")
+
+
+async def pending_at(client: Client) -> tuple[PendingPermission, ...]:
+    """Return the requests that wait for an answer."""
+    return (await client.send(GetServerStatus())).pending_permissions
+
+
+@asynccontextmanager
+async def viewer_of(server: RunningServer) -> AsyncIterator[Client]:
+    """Connect a client that may look and change nothing."""
+    token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+    async with connect(discover(server.execution).url, token=token, since_seq=0) as viewer:
+        yield viewer
 
 
 async def settled(client: Client) -> Event:
@@ -193,7 +212,7 @@ async def test_an_agent_that_never_asks_is_not_let_in_by_the_command_line(tmp_pa
     )
     execution = tmp_path / "execution"
     words = ("run", str(hank), "--headless", "--execution", str(execution), "--agent", "codex")
-    refused = await anyio.to_thread.run_sync(hankweave, *words)
+    refused = await aside(*words)
     assert (refused.returncode, execution.exists()) == (78, False)
     assert "permissions" in refused.stderr
 
@@ -210,17 +229,14 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     """
     async with asking(tmp_path, writes("a.txt", "a"), timeoutSeconds=3600) as (_, client):
         request = await asked(client)
-        before = (await client.send(GetServerStatus())).pending_permissions
+        before = await pending_at(client)
         assert files(tmp_path) == {}
         await client.send(
             PermissionAnswer(request_id=request.request_id, decision=decision, message="Because.")
         )
         event = await settled(client)
-        after = (await client.send(GetServerStatus())).pending_permissions
-        again = await refused(
-            client, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
-
+        after = await pending_at(client)
+        again = await refused(client, allow(request))
         unknown = await refused(client, PermissionAnswer(request_id="none", decision="allow"))
 
         await idle(client)
@@ -232,7 +248,6 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert [each.request_id for each in before] == [request.request_id]
     assert after == ()
     done = event.data
-    assert isinstance(done, PermissionResolved)
     assert (done.decision, done.by, done.rule) == (decision, "client", None)
     assert (done.request_id, done.client_id) == (request.request_id, client.client_id)
     assert done.message == "Because."
@@ -257,17 +272,13 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
     """A viewer's answer is refused; the request stays pending."""
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
-        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
-        address = discover(server.execution)
-        async with connect(address.url, token=token, since_seq=0) as viewer:
+        async with viewer_of(server) as viewer:
             assert (await asked(viewer)).request_id == request.request_id
-            assert len((await viewer.send(GetServerStatus())).pending_permissions) == 1
-            error = await refused(
-                viewer, PermissionAnswer(request_id=request.request_id, decision="allow")
-            )
+            assert len(await pending_at(viewer)) == 1
+            error = await refused(viewer, allow(request))
         assert error.code == "INSUFFICIENT_PERMISSIONS"
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 1
+        await client.send(allow(request))
         await idle(client)
 
 
@@ -282,17 +293,10 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     async with asking(tmp_path, *steps, onTimeout="allow") as (server, client):
         request = await asked(client)
         assert (request.suggestion, request.on_expiry) == ("Write(out/*)", "allow")
-        (pending,) = (await client.send(GetServerStatus())).pending_permissions
+        (pending,) = await pending_at(client)
         assert (pending.suggestion, pending.on_expiry) == ("Write(out/*)", "allow")
-        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
-        address = discover(server.execution)
-        async with connect(address.url, token=token) as viewer:
-            from_viewer = await refused(
-                viewer,
-                PermissionAnswer(
-                    request_id=request.request_id, decision="allow", always="Write(out/*)"
-                ),
-            )
+        async with viewer_of(server) as viewer:
+            from_viewer = await refused(viewer, allow(request, always="Write(out/*)"))
 
         wrong = []
         for decision, rule in (("allow", "*"), ("allow", "Write(src/**)"), ("deny", "Write")):
@@ -302,13 +306,11 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
 
         assert from_viewer.code == "INSUFFICIENT_PERMISSIONS"
         assert wrong == [("INVALID_COMMAND", "$.data.always")] * 3
-        assert (await client.send(GetServerStatus())).pending_permissions == (pending,)
-        await client.send(
-            PermissionAnswer(request_id=request.request_id, decision="allow", always="Write(out/*)")
-        )
+        assert await pending_at(client) == (pending,)
+        await client.send(allow(request, always="Write(out/*)"))
         other = await asked(client)
         assert str(other.tool_input["file_path"]).endswith("other.txt")
-        await client.send(PermissionAnswer(request_id=other.request_id, decision="deny"))
+        await client.send(deny(other))
         await idle(client)
 
     found = [(each.decision, each.by, each.rule, each.always) for each in resolved(execution)]
@@ -319,16 +321,13 @@ async def test_an_answer_for_always_spares_the_next_question_also_after_a_restar
     ]
     assert [each.rule for each in state(execution).permission_rules] == ["Write(out/*)"]
     async with served(tmp_path / "hank", execution, "--no-autostart", since_seq=0) as (_, client):
-        shown = await anyio.to_thread.run_sync(
-            hankweave, "permissions", "--execution", str(execution)
-        )
+        shown = await aside("permissions", "--execution", str(execution))
         assert "  Write(out/*)  (request " in shown.stdout
         await client.send(RollbackToLastSuccess())
         assert (await client.send(GetState())).permission_rules[0].rule == "Write(out/*)"
         last = (await client.send(GetServerStatus())).last_event_seq
         await client.send(CodonRedo())
         event = await client.until(PermissionRequested, lambda each: each.seq > last, LIMIT)
-        assert isinstance(event.data, PermissionRequested)
         assert str(event.data.tool_input["file_path"]).endswith("other.txt")
 
 
@@ -336,13 +335,9 @@ async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Pat
     """expectedRunId guards an answer as it guards a rollback."""
     async with asking(tmp_path, RUN) as (_, client):
         request = await asked(client)
-        answer = PermissionAnswer(
-            request_id=request.request_id,
-            decision="allow",
-            expected_run_id=RunId("1736000000000-abc123-def456"),
-        )
+        answer = allow(request, expected_run_id=RunId("1736000000000-abc123-def456"))
         assert (await refused(client, answer)).code == "STALE_RUN"
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="deny"))
+        await client.send(deny(request))
         await idle(client)
 
 
@@ -351,7 +346,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         async with server.client() as later:
-            (pending,) = (await later.send(GetServerStatus())).pending_permissions
+            (pending,) = await pending_at(later)
             assert pending == PendingPermission(
                 codon_id=request.codon_id,
                 request_id=request.request_id,
@@ -361,7 +356,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
                 reason=request.reason,
                 suggestion=request.suggestion,
             )
-            await later.send(PermissionAnswer(request_id=pending.request_id, decision="allow"))
+            await later.send(allow(pending))
 
         await idle(client)
 
@@ -374,9 +369,7 @@ async def test_a_decision_is_on_the_disk_before_it_is_published(tmp_path: Path) 
         tmp_path,
         {"run": f"cp {tmp_path}/execution/.hankweave/events/events.jsonl seen.txt"},
     ) as (_, client):
-        await client.send(
-            PermissionAnswer(request_id=(await asked(client)).request_id, decision="allow")
-        )
+        await client.send(allow(await asked(client)))
         await idle(client)
 
     assert b'"permission.resolved"' in files(tmp_path)["seen.txt"]
@@ -416,14 +409,10 @@ async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: 
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
         request = await asked(client)
         event = await settled(client)
-        late = await refused(
-            client, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
-
+        late = await refused(client, allow(request))
         await idle(client)
 
     done = event.data
-    assert isinstance(done, PermissionResolved)
     assert (done.decision, done.by, done.rule) == (on_timeout, "timeout", "onTimeout")
     assert late.code == "PERMISSION_ANSWERED"
     assert files(tmp_path) == ({"ran.txt": b""} if on_timeout == "allow" else {})
@@ -445,10 +434,9 @@ async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path, execution: Pa
 
 async def ended_by(client: Client) -> None:
     event = await settled(client)
-    assert isinstance(event.data, PermissionResolved)
     assert (event.data.decision, event.data.by) == ("deny", "ended")
     assert event.data.message
-    assert (await client.send(GetServerStatus())).pending_permissions == ()
+    assert await pending_at(client) == ()
 
 
 @pytest.mark.parametrize("way", ["skip", "force stop"])
@@ -499,14 +487,10 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
     """onRunning pause restores files under the agent; the request stays pending, and answerable."""
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         request = await asked(client)
-        (first, *_) = [
-            each
-            for each in (await client.send(ListCheckpoints())).checkpoints
-            if each.kind == "tool"
-        ]
+        (first, *_) = [each for each in await listed(client) if each.kind == "tool"]
         await client.send(RollbackToCheckpoint(checkpoint_sha=first.sha, on_running="pause"))
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 1
-        await client.send(PermissionAnswer(request_id=request.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 1
+        await client.send(allow(request))
         await idle(client)
 
     assert files(tmp_path) == {"a.txt": b"a", "ran.txt": b""}
@@ -536,11 +520,9 @@ async def test_a_server_that_is_ended_drops_its_pending_requests(tmp_path: Path)
     hank = tmp_path / "hank" / "hank.json"
     async with served(hank, server.execution) as (_, other):
         again = await asked(other)
-        stale = await refused(
-            other, PermissionAnswer(request_id=request.request_id, decision="allow")
-        )
+        stale = await refused(other, allow(request))
         assert stale.code == "UNKNOWN_PERMISSION"
-        await other.send(PermissionAnswer(request_id=again.request_id, decision="allow"))
+        await other.send(allow(again))
         await idle(other)
 
 
@@ -553,7 +535,7 @@ async def test_a_server_that_is_killed_leaves_no_pending_requests(tmp_path: Path
 
     hank = tmp_path / "hank" / "hank.json"
     async with served(hank, server.execution, "--no-autostart") as (_, other):
-        assert (await other.send(GetServerStatus())).pending_permissions == ()
+        assert await pending_at(other) == ()
 
     assert files(tmp_path) == {}
 
@@ -602,9 +584,9 @@ async def test_requests_wait_side_by_side(tmp_path: Path, execution: Path) -> No
             lambda event: getattr(event.data, "content", None) == "busy",
             timeout=LIMIT,
         )
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 2
-        await client.send(PermissionAnswer(request_id=second.request_id, decision="deny"))
-        await client.send(PermissionAnswer(request_id=first.request_id, decision="allow"))
+        assert len(await pending_at(client)) == 2
+        await client.send(deny(second))
+        await client.send(allow(first))
         await idle(client)
 
     log = next((execution / ".hankweave" / "runs").rglob("*-claude.log")).read_text()
@@ -620,11 +602,10 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 
         for _ in range(50):
             event = await settled(client)
-            assert isinstance(event.data, PermissionResolved)
             assert (event.data.decision, event.data.by) == ("deny", "policy")
             assert event.data.message == "100 requests are already pending."
 
-        assert len((await client.send(GetServerStatus())).pending_permissions) == 100
+        assert len(await pending_at(client)) == 100
         await client.send(CodonSkip())
         await idle(client, "codon-completed")
 
@@ -639,37 +620,31 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
 async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
     """`permissions` lists pending requests; allow and deny answer the only or the named one."""
     at = ("--execution", str(tmp_path / "execution"))
-    thread = anyio.to_thread.run_sync
     async with asking(tmp_path, RUN, {"run": "touch b.txt"}) as (_, client):
         request = await asked(client)
-        listed = await thread(hankweave, "permissions", *at)
+        listed = await aside("permissions", *at)
         assert request.request_id in listed.stdout
         assert "Bash(touch ran.txt)" in listed.stdout
         assert ", then denied" in listed.stdout
         assert "--always would allow every Bash(touch ran.txt)" in listed.stdout
-        as_json = await thread(hankweave, "permissions", "--json", *at)
+        as_json = await aside("permissions", "--json", *at)
         (pending,) = json.loads(as_json.stdout)
         assert pending["toolInput"] == {"command": "touch ran.txt"}
-        wrong = await thread(hankweave, "allow", "nothing", *at)
+        wrong = await aside("allow", "nothing", *at)
         assert (wrong.returncode, "UNKNOWN_PERMISSION" in wrong.stderr) == (1, True)
-        unfit = await thread(hankweave, "allow", request.request_id, "--always", "Write", *at)
+        unfit = await aside("allow", request.request_id, "--always", "Write", *at)
         assert (unfit.returncode, "does not allow the call" in unfit.stderr) == (1, True)
-        allowed = await thread(hankweave, "allow", request.request_id, *at, "--always")
-        assert allowed.returncode == 0, allowed.stderr
+        allowed = await aside("allow", request.request_id, *at, "--always", code=0)
         assert "is allowed, and every Bash(touch ran.txt) from now on." in allowed.stdout
         request = await asked(client)
-        denied = await thread(hankweave, "deny", request.request_id, "--reason", "No.", *at)
-        assert denied.returncode == 0, denied.stderr
+        await aside("deny", request.request_id, "--reason", "No.", *at, code=0)
         await idle(client)
-        nothing = await thread(hankweave, "deny", *at)
+        nothing = await aside("deny", *at)
         assert (nothing.returncode, "No permission request is pending" in nothing.stderr) == (
             1,
             True,
         )
-        assert (
-            "No permission request is pending"
-            in (await thread(hankweave, "permissions", *at)).stdout
-        )
+        assert "No permission request is pending" in (await aside("permissions", *at)).stdout
 
     assert files(tmp_path) == {"ran.txt": b""}
     found = [(each.decision, each.message) for each in resolved(tmp_path / "execution")]
@@ -680,7 +655,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
     """The line has the command to type, and its answer has a line of its own."""
     hank = write_hank(tmp_path / "hank", codon("one", RUN, permissions={"timeoutSeconds": 0.3}))
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    done = await anyio.to_thread.run_sync(hankweave, *words)
+    done = await aside(*words)
     (request,) = events_of(tmp_path / "execution", PermissionRequested)
     asks, denied = [line for line in done.stdout.splitlines() if " one " in line][1:3]
     assert asks.endswith(
@@ -697,8 +672,7 @@ def test_permissions_that_cannot_be_enforced_are_reported(tmp_path: Path) -> Non
         codon("two", agent={"type": "codex"}, permissions={"deny": ["Bash"]}),
         overrides={"permissions": {"deny": ["Write(../x)"], "otherwise": "allow"}},
     )
-    done = hankweave("validate", str(hank))
-    assert done.returncode == 2
+    done = hankweave("validate", str(hank), code=2)
     text = done.stdout + done.stderr
     assert "$.hank[0].permissions.allow[0]" in text
     assert "$.hank[1].agent" in text

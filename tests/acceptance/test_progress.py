@@ -23,7 +23,6 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     ExecutionBranch,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackUndo,
     StoreFsck,
     StoreGc,
@@ -35,13 +34,13 @@ from hankweave_protocol.events import (
     StateTransition,
     StoreProgress,
 )
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import Sha
 from support.running_server import RunningServer, command, environment, journal
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
 from support.slowed import A_LITTLE, slowed
 from support.waiting import LIMIT, eventually_blocking, limited
-from support.watching import after_plan
+from support.watching import after_plan, to_end_of
 
 FILES = 2_000
 """Enough files that a slowed server usually restores them slowly enough to report progress."""
@@ -145,7 +144,7 @@ async def test_only_the_client_that_asked_receives_progress(tmp_path: Path) -> N
             made.append((await client.send(CheckpointCreate(label="much"))).sha)
 
         async def restore() -> None:
-            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+            await client.send(to_end_of("one"))
             await client.send(RollbackUndo())
 
         async def branch() -> None:
@@ -211,11 +210,11 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
         async def collect() -> None:
             await anyio.to_thread.run_sync(fill, tree, FILES)
             await client.send(CheckpointCreate(label="a dead end"))
-            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+            await client.send(to_end_of("one"))
             await anyio.to_thread.run_sync(fill, tree, FILES // 2)
             kept = await client.send(CheckpointCreate(label="half of it"))
             # The newest rollback can be undone: only an older one leaves something to prune.
-            await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+            await client.send(to_end_of("one"))
             await client.send(RollbackToCheckpoint(checkpoint_sha=kept.sha))
             async with slowed(server):
                 assert (await client.send(StoreGc(max_count=0))).pruned

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.commands import ListCheckpoints, RollbackToCheckpoint
+from hankweave_protocol.commands import RollbackToCheckpoint
 from hankweave_protocol.events import CheckCompleted, Info
 from support.command_line import hankweave
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import Step, codon, write_hank
-from support.watching import events_of, idle
+from support.watching import events_of, idle, listed
 
 NAME = "read_only_data_source"
 RIG = {"type": "command", "command": {"run": f"mkdir -p workspace && cp {NAME}/*.md workspace/"}}
@@ -129,7 +129,7 @@ async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machi
         assert [check.passed for check in events_of(machine.execution, CheckCompleted)] == [True]
         assert (machine.tree / "seen").read_text().split() == ["notes.md", "rows.csv"]
         machine.link.unlink()
-        made = (await client.send(ListCheckpoints())).checkpoints[0]
+        made = (await listed(client))[0]
         (machine.tree / "later").touch()
         await client.send(RollbackToCheckpoint(checkpoint_sha=made.sha))
         assert os.readlink(machine.link) == str(machine.data)
@@ -159,7 +159,7 @@ async def test_a_rollback_leaves_the_data_alone(machine: Machine) -> None:
         client,
     ):
         (machine.data / "added.csv").write_text("3\n")
-        oldest = (await client.send(ListCheckpoints())).checkpoints[-1]
+        oldest = (await listed(client))[-1]
         await client.send(RollbackToCheckpoint(checkpoint_sha=oldest.sha))
         assert not (machine.tree / "b").exists()
         assert (machine.link / "added.csv").read_text() == "3\n"
@@ -188,7 +188,7 @@ def test_a_rig_follows_no_link_into_the_data(machine: Machine) -> None:
         codon("two", rigSetup=[rig]),
     )
     words = (str(hank), str(machine.data), "-e", str(machine.execution), "--headless")
-    assert hankweave("run", *words).returncode == 1
+    hankweave("run", *words, code=1)
     assert machine.untouched
 
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_client.client import Client
@@ -38,11 +37,11 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain.execution_thread import thread
-from support.command_line import hankweave
+from support.command_line import aside
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import after_plan, events_of, idle, refused
+from support.watching import after_plan, events_of, idle, refused, to_end_of
 
 
 def runs(line: str) -> dict[str, Any]:
@@ -89,14 +88,15 @@ async def resumed(
         yield server, client
 
 
-def again(name: str) -> RollbackToCodon:
+def from_beginning(name: str, **fields: Any) -> RollbackToCodon:
+    """Return the command that goes back to before a codon, and runs the plan from there."""
     return RollbackToCodon(
-        codon_id=CodonId(name),
-        checkpoint_type="beginning",
-        reuse=True,
-        auto_restart=True,
-        rewind_memory=True,
+        codon_id=CodonId(name), checkpoint_type="beginning", auto_restart=True, **fields
     )
+
+
+def again(name: str) -> RollbackToCodon:
+    return from_beginning(name, reuse=True, rewind_memory=True)
 
 
 def outcome(execution: Path) -> dict[str, bool]:
@@ -170,10 +170,8 @@ async def test_the_first_codon_is_never_reused_and_a_restart_changes_nothing(
         execution = server.execution
         await server.stop()
 
-    done = await anyio.to_thread.run_sync(
-        lambda: hankweave("redo", "-e", str(execution), "--step", "d", "--reuse", "--json", "--yes")
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("redo", "-e", str(execution), "--step", "d", "--reuse", "--json", "--yes")
+    done = await aside(*words, code=0)
     assert "hankweave run -e" in done.stderr
     async with resumed(execution) as (server, client):
         await idle(client, "all-codons-completed")
@@ -187,7 +185,7 @@ async def test_reuse_is_an_option_and_a_field_of_the_hank(tmp_path: Path) -> Non
         codon("b", writes("b.txt", "b"), reuse=False),
         codon("c", writes("c.txt", "c")),
     )
-    back = RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
+    back = from_beginning("a")
     async with a_finished_plan(tmp_path, *codons) as (server, client):
         execution = server.execution
         await client.send(back)
@@ -227,9 +225,7 @@ async def test_edits_and_other_prompts_are_other_inputs(tmp_path: Path) -> None:
     hank = tmp_path / "hank" / "hank.json"
     options = ("--force", "--reuse", "--no-autostart")
     async with resumed(execution, *options, hank=hank) as (server, client):
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert outcome(execution) == {"a": False, "b": False}
 
@@ -253,14 +249,7 @@ async def test_a_continued_conversation_is_taken_over(tmp_path: Path) -> None:
         await server.stop()
 
     async with resumed(execution, "--reuse") as (server, client):
-        await client.send(
-            RollbackToCodon(
-                codon_id=CodonId("a"),
-                checkpoint_type="beginning",
-                auto_restart=True,
-                rewind_memory=True,
-            )
-        )
+        await client.send(from_beginning("a", rewind_memory=True))
         await idle(client)
         assert outcome(execution) == {"a": True, "b": True, "c": True}
         await client.send(CodonRedo())
@@ -281,9 +270,7 @@ async def test_a_branch_takes_over_what_it_has_inherited(tmp_path: Path) -> None
 
     path = Path(branch.execution_path)
     async with resumed(path, "--reuse") as (server, client):
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert all(outcome(path).values())
         assert (path / "agentRoot" / "f.txt").read_bytes() == b"1\nce"
@@ -370,7 +357,6 @@ async def a_finished_plan_with_answers(
     hank = write_hank(tmp_path / "hank", *codons)
     async with served(hank, tmp_path / "execution", since_seq=0) as (server, client):
         asked = await client.until(PermissionRequested)
-        assert isinstance(asked.data, PermissionRequested)
         await client.send(PermissionAnswer(request_id=asked.data.request_id, decision="allow"))
         await idle(client)
         yield server, client
@@ -379,9 +365,7 @@ async def a_finished_plan_with_answers(
 async def test_reuse_needs_the_beginning_of_a_codon(tmp_path: Path) -> None:
     """`reuse` with another checkpoint of the codon is refused before anything changes."""
     async with a_finished_plan(tmp_path, codon("a", writes("a.txt", "a"))) as (_, client):
-        error = await refused(
-            client, RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", reuse=True)
-        )
+        error = await refused(client, to_end_of("a", reuse=True))
         assert error.code == ErrorCode.INVALID_COMMAND
         assert error.path == "$.data.reuse"
 
@@ -396,9 +380,7 @@ async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
         root = server.execution / "agentRoot"
         before = (root / "untracked").read_text()
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="beginning", auto_restart=True)
-        )
+        await client.send(from_beginning("a"))
         await idle(client)
         assert outcome(server.execution) == {"a": True, "b": True}
         assert (root / "untracked").read_text() != before
@@ -407,9 +389,7 @@ async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
 
 async def cli(*words: str) -> str:
     """Run a command of the terminal, and return what it prints."""
-    done = await anyio.to_thread.run_sync(lambda: hankweave(*words))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return (await aside(*words, code=0)).stdout
 
 
 async def test_why_says_what_differs(tmp_path: Path) -> None:
@@ -460,11 +440,7 @@ async def test_what_cannot_be_compared_runs_and_says_why(tmp_path: Path) -> None
         codon("plain", writes("b.txt", "b")),
     )
     async with a_finished_plan(tmp_path, *codons, options=("--reuse",)) as (server, client):
-        await client.send(
-            RollbackToCodon(
-                codon_id=CodonId("rigged"), checkpoint_type="beginning", auto_restart=True
-            )
-        )
+        await client.send(from_beginning("rigged"))
         await idle(client)
         assert outcome(server.execution) == {"rigged": False, "unknown": False, "plain": True}
         output = await cli("log", "-e", str(server.execution), "-n", "1000")

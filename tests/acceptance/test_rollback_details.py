@@ -11,7 +11,6 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointPin,
     ExecutionBranch,
-    RollbackToCodon,
     RollbackUndo,
     StoreGc,
 )
@@ -21,13 +20,12 @@ from hankweave_protocol.events import (
     RollbackCompleted,
     WorkspaceInvalidated,
 )
-from hankweave_protocol.ids import CodonId
 from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
-from support.watching import after_plan, events_of, listed, refused
+from support.watching import after_plan, events_of, listed, refused, to_end_of
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -44,9 +42,7 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
         pass
 
     async with served(hank, execution, "--no-autostart") as (_, client):
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", auto_restart=True)
-        )
+        await client.send(to_end_of("one", auto_restart=True))
 
         def continued() -> bool:
             return [each.codon_id for each in state(execution).runs[0].codons] == ["two", "three"]
@@ -66,7 +62,7 @@ async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
         again = tmp_path / f"again-{k}"
         copy_execution(execution, again)
         async with served(hank, again) as (server, client):
-            await client.send(_to_end_of("one"))
+            await client.send(to_end_of("one"))
             assert await server.stop() == 0
 
         assert state(again).runs[0].codons == ()
@@ -77,7 +73,7 @@ async def test_a_full_rollback_publishes_checkpoint_rollback_as_well(tmp_path: P
     """Source and target are its causes; `rollback.completed` follows and has the report."""
     execution = tmp_path / "execution"
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
-        await client.send(_to_end_of("one"))
+        await client.send(to_end_of("one"))
         await client.send(RollbackUndo())
 
     events = [e for e in journal(execution) if isinstance(e.data, CheckpointRollback)]
@@ -88,7 +84,6 @@ async def test_a_full_rollback_publishes_checkpoint_rollback_as_well(tmp_path: P
         assert isinstance(event.data, CheckpointRollback)
         assert (event.data.report, event.data.paths) == (None, None)
         assert event.data.checkpoint == done.checkpoint
-        assert event.data.source is not None
         assert {event.data.source.event_seq, event.data.target.event_seq} - {0} <= set(event.causes)
 
     kinds = (CheckpointRollback, RollbackCompleted, WorkspaceInvalidated)
@@ -179,7 +174,7 @@ async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path, execution: Path
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         for index in range(3):
             (execution / "agentRoot" / "a.txt").write_text(f"edit {index}")
-            await client.send(_to_end_of("one"))
+            await client.send(to_end_of("one"))
 
         before = state(execution).undo
         assert len(before) == 3
@@ -193,7 +188,3 @@ async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path, execution: Path
 
         nothing = await refused(client, RollbackUndo())
         assert nothing.code == ErrorCode.NOTHING_TO_UNDO
-
-
-def _to_end_of(name: str) -> RollbackToCodon:
-    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end")

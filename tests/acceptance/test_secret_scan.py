@@ -45,5 +45,4 @@ async def test_a_checkpoint_with_a_secret_is_flagged_once(tmp_path: Path) -> Non
     assert KEY not in journal
     assert VALUE not in journal
     line = event_line(first)
-    assert line is not None
     assert "github-token in .env:2 and 1 more (hankweave redact removes it)" in line.message

@@ -20,7 +20,6 @@ from hankweave_protocol.commands import (
     GetServerStatus,
     ListCheckpoints,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackToLastSuccess,
 )
 from hankweave_protocol.errors import ErrorCode
@@ -40,7 +39,7 @@ from support.running_server import (
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_disk import small_disk
 from support.waiting import limited
-from support.watching import refused
+from support.watching import refused, to_end_of
 
 
 def written(execution: Path) -> dict[Path, int]:
@@ -188,7 +187,7 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
         "$.data.checkpointSha",
     ),
     (
-        lambda: RollbackToCodon(codon_id=CodonId("nobody"), checkpoint_type="end"),
+        lambda: to_end_of("nobody"),
         ErrorCode.UNKNOWN_CODON,
         "$.data.codonId",
     ),
@@ -230,9 +229,8 @@ def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> Non
     broken = codon("one") | {"continuatonMode": "fresh", "maxExtensions": 0}
     hank.write_text(json.dumps({"hank": [broken]}))
     done = hankweave(
-        "run", str(hank), HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(tmp_path / "executions")
+        "run", str(hank), HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(tmp_path / "executions"), code=2
     )
-    assert done.returncode == 2
     assert "continuatonMode" in done.stderr
     assert "continuationMode" in done.stderr
     assert "maxExtensions" in done.stderr

@@ -164,7 +164,6 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(execution
 
         # To a sha prefix: the first run's rig, which makes the first codon run again.
         rig = done["observe"].rig_setup_checkpoint
-        assert rig is not None
         await client.send(RollbackToCheckpoint(checkpoint_sha=rig[:10]))
         work_tree = tree(execution / "agentRoot")
         assert work_tree == git.files(rig)

@@ -16,12 +16,10 @@ from hankweave_protocol.commands import (
     CheckpointCreate,
     CheckpointPin,
     CodonNext,
-    CommandData,
     ListCheckpoints,
     RollbackPreview,
     RollbackRedo,
     RollbackToCheckpoint,
-    RollbackToCodon,
     RollbackToLastSuccess,
     RollbackUndo,
 )
@@ -33,14 +31,13 @@ from hankweave_protocol.events import (
     WorkspaceInvalidated,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import FailedCodon
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, events_of, idle, refused, started, taken
+from support.watching import after_plan, events_of, idle, listed, refused, started, taken, to_end_of
 
 THREE = (
     codon("one", writes("a.txt", "one")),
@@ -49,16 +46,8 @@ THREE = (
 )
 
 
-def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
-    return RollbackToCodon(codon_id=CodonId(name), checkpoint_type="end", **fields)
-
-
 def on_thread(execution: Path) -> list[str]:
     return [entry.codon.codon_id for entry in thread(state(execution))]
-
-
-async def rolled_back(client: Client, command: CommandData) -> RollbackReport:
-    return await client.send(command)
 
 
 def paths(files: tuple[Any, ...]) -> set[str]:
@@ -83,16 +72,16 @@ async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         (execution / "agentRoot" / "mine.txt").write_text("a person's, unsaved")
         before, on = tree(execution / "agentRoot"), on_thread(execution)
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         back = tree(execution / "agentRoot")
         assert (back, on_thread(execution)) == ({"a.txt": b"one"}, ["one"])
 
-        report = await rolled_back(client, RollbackUndo())
+        report = await client.send(RollbackUndo())
         assert tree(execution / "agentRoot") == before
         assert on_thread(execution) == on
         assert paths(report.added) >= {"c.txt", "d/b.txt"}
 
-        await rolled_back(client, RollbackRedo())
+        await client.send(RollbackRedo())
         assert tree(execution / "agentRoot") == back
         assert on_thread(execution) == ["one"]
         await client.send(CodonNext())
@@ -112,13 +101,13 @@ async def test_undo_and_redo_outlive_the_server(tmp_path, execution):
     hank = write_hank(tmp_path / "hank", *THREE)
     async with after_plan(hank, execution) as (server, client):
         before = tree(execution / "agentRoot")
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         back = tree(execution / "agentRoot")
         server.kill()
 
     for command, expected in ((RollbackUndo(), before), (RollbackRedo(), back)):
         async with served(hank, execution, "--no-autostart") as (_, client):
-            await rolled_back(client, command)
+            await client.send(command)
             assert tree(execution / "agentRoot") == expected
 
     holds_together(execution)
@@ -133,18 +122,18 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path, execution):
 
         seen = [tree(execution / "agentRoot")]
         for name in ("two", "one"):
-            await rolled_back(client, to_end_of(name))
+            await client.send(to_end_of(name))
             seen.append(tree(execution / "agentRoot"))
 
         for expected in (seen[1], seen[0]):
-            await rolled_back(client, RollbackUndo())
+            await client.send(RollbackUndo())
             assert tree(execution / "agentRoot") == expected
 
         with pytest.raises(CommandRefused):
             await client.send(RollbackUndo())
 
         for expected in (seen[1], seen[2]):
-            await rolled_back(client, RollbackRedo())
+            await client.send(RollbackRedo())
             assert tree(execution / "agentRoot") == expected
 
     holds_together(execution)
@@ -160,14 +149,14 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path, execut
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         run, head = state(execution).runs[0].run_id, GitWitness(execution).run("rev-parse", "HEAD")
         before = tree(execution / "agentRoot")
-        report = await rolled_back(client, to_end_of("one", paths=("a.txt", "d"), reason="try"))
+        report = await client.send(to_end_of("one", paths=("a.txt", "d"), reason="try"))
         after = {"a.txt": b"one", "c.txt": b"three"}
         assert tree(execution / "agentRoot") == after
         assert (paths(report.updated), paths(report.removed)) == ({"a.txt"}, {"d/b.txt"})
         assert state(execution).runs[0].run_id == run
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert tree(execution / "agentRoot") == before
-        await rolled_back(client, RollbackRedo())
+        await client.send(RollbackRedo())
         assert tree(execution / "agentRoot") == after
         page = await client.send(ListCheckpoints(kinds=("completed",)))
         assert len(page.checkpoints) == 3
@@ -216,17 +205,16 @@ async def test_edits_by_people_are_distinguished_from_the_agents(tmp_path, execu
         await edited(execution, client)
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         assert paths(preview.conflicts) == {"a.txt", "d/b.txt"}
-        report = await rolled_back(client, to_end_of("one"))
+        report = await client.send(to_end_of("one"))
         assert paths(report.conflicts) == {"a.txt", "d/b.txt"}
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
-        assert report.safety is not None
         kept = GitWitness(execution).run("show", f"{report.safety.checkpoint_sha}:d/b.txt")
         assert kept == "a person's too"
         page = await client.send(ListCheckpoints(kinds=("safety",)))
         assert "holds 2 edits by people" in (page.checkpoints[0].label or "")
         assert state(execution).edits == {}
 
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert tree(execution / "agentRoot")["a.txt"] == b"a person's"
         assert state(execution).edits.keys() == {"a.txt", "d/b.txt"}
 
@@ -238,7 +226,7 @@ async def test_keep_edits_leaves_them_alone(tmp_path, execution):
     """The agents' files are restored, the person's are kept, and the report lists the latter."""
     async with served(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         await edited(execution, client)
-        report = await rolled_back(client, to_end_of("one", keep_edits=True))
+        report = await client.send(to_end_of("one", keep_edits=True))
         assert paths(report.kept) == paths(report.conflicts) == {"a.txt", "d/b.txt"}
         assert paths(report.removed) == {"c.txt"}
         assert tree(execution / "agentRoot") == {
@@ -260,7 +248,7 @@ async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path, execution):
         await client.send(CodonNext())
         await idle(client, "codon-completed")
         assert state(execution).edits.keys() == {"e.txt"}
-        report = await rolled_back(client, to_end_of("one"))
+        report = await client.send(to_end_of("one"))
         assert paths(report.conflicts) == {"e.txt"}
 
     holds_together(execution)
@@ -313,8 +301,8 @@ async def test_a_rollback_does_what_its_preview_said(tmp_path, execution):
                 else:
                     (root / name).unlink(missing_ok=True)
 
-            page = await client.send(ListCheckpoints())
-            target = page.checkpoints[pick % len(page.checkpoints)].sha
+            known = await listed(client)
+            target = known[pick % len(known)].sha
             fields: dict[str, Any] = {"paths": chosen, "keep_edits": keep}
             try:
                 foreseen = await client.send(RollbackPreview(checkpoint_sha=target, **fields))
@@ -387,7 +375,7 @@ async def test_a_frozen_agent_goes_on_and_is_informed(tmp_path, execution):
         back = RollbackToCheckpoint(
             checkpoint_sha=first, on_running="pause", reason="The second was wrong."
         )
-        report = await rolled_back(client, back)
+        report = await client.send(back)
         assert paths(report.updated) == {"a.txt"}
         assert report.conflicts == ()
         assert (execution / "agentRoot" / "a.txt").read_text() == "first"
@@ -414,7 +402,7 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
     async with served(write_hank(tmp_path / "hank", THREE[0], work), execution) as (_, client):
         await started(client, "work")
         await appears(execution / "agentRoot" / "b.txt")
-        report = await rolled_back(client, to_end_of("one", on_running="pause", reason="Too far."))
+        report = await client.send(to_end_of("one", on_running="pause", reason="Too far."))
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
         assert paths(report.removed) == {"b.txt"}
         ended = state(execution).runs[1].codons[-1]
@@ -444,16 +432,16 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path, execution):
         branches = GitWitness(execution).run("for-each-ref", "refs/heads")
         before = tree(execution / "agentRoot")
         for name in ("one", "two") * 4:
-            await rolled_back(client, to_end_of(name))
+            await client.send(to_end_of(name))
 
         assert [len(run.codons) for run in state(execution).runs] == [0, 3]
         assert GitWitness(execution).run("for-each-ref", "refs/heads") == branches
         assert len(state(execution).undo) == 8
         for _ in range(8):
-            await rolled_back(client, RollbackUndo())
+            await client.send(RollbackUndo())
 
         assert tree(execution / "agentRoot") == before
-        await rolled_back(client, to_end_of("two"))
+        await client.send(to_end_of("two"))
         assert [len(run.codons) for run in state(execution).runs] == [0, 3]
         await server.stop()
 
@@ -481,7 +469,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
         refs, runs = GitWitness(execution).run("for-each-ref"), state(execution).runs
         for command in (to_end_of("three"), RollbackToLastSuccess()):
-            report = await rolled_back(client, command)
+            report = await client.send(command)
             assert (report.safety, report.added, report.updated) == (None, (), ())
             assert report.note is not None
 
@@ -490,9 +478,9 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
         done = events_of(execution, RollbackCompleted)
         assert [each.from_run == each.to_run for each in done] == [True, True]
 
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         undo, refs = state(execution).undo, GitWitness(execution).run("for-each-ref")
-        await rolled_back(client, to_end_of("one"))
+        await client.send(to_end_of("one"))
         assert state(execution).undo == undo
         assert GitWitness(execution).run("for-each-ref") == refs
 
@@ -502,7 +490,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path, execution):
 async def test_an_agent_that_begins_after_a_rollback_is_informed(tmp_path, execution):
     """The agent's prompt names the target and the reason, once, and the journal has it."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
-        report = await rolled_back(client, to_end_of("one", reason="Start over."))
+        report = await client.send(to_end_of("one", reason="Start over."))
         await client.send(CodonNext())
         await idle(client)
 
@@ -524,7 +512,7 @@ async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path, execut
     )
     async with after_plan(hank, execution) as (_, client):
         assert state(execution).edits == {}
-        report = await rolled_back(client, to_end_of("one", paths=("b.md",)))
+        report = await client.send(to_end_of("one", paths=("b.md",)))
         assert report.conflicts == ()
 
 
@@ -553,13 +541,13 @@ async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path, executi
         ask = RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end")
         preview = await client.send(ask)
         assert paths(preview.conflicts) == {"a.txt"}
-        report = await rolled_back(client, to_end_of("two", keep_edits=True))
+        report = await client.send(to_end_of("two", keep_edits=True))
         assert paths(report.conflicts) == paths(report.kept) == {"a.txt"}
         assert tree(execution / "agentRoot") == {"d/b.txt": b"two"}
-        report = await rolled_back(client, to_end_of("one"))
+        report = await client.send(to_end_of("one"))
         assert paths(report.conflicts) == {"a.txt"}
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
-        await rolled_back(client, RollbackUndo())
+        await client.send(RollbackUndo())
         assert tree(execution / "agentRoot") == {"d/b.txt": b"two"}
 
     holds_together(execution)
@@ -573,13 +561,13 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path, e
         os.mkfifo(execution / "agentRoot" / "pipe")
         made = await client.send(CheckpointCreate(label="mine"))
         await client.send(CheckpointPin(checkpoint_sha=made.sha, name="good", pinned=True))
-        await rolled_back(client, to_end_of("one"))
-        lists.append((await client.send(ListCheckpoints())).checkpoints)
+        await client.send(to_end_of("one"))
+        lists.append(await listed(client))
 
     assert [each.label for each in lists[0] if each.pinned] == ["mine"]
     assert any(each.skipped for each in lists[0])
     async with served(hank, execution, "--no-autostart") as (_, client):
-        lists.append((await client.send(ListCheckpoints())).checkpoints)
+        lists.append(await listed(client))
 
     assert {each.sha: each for each in lists[0]} == {each.sha: each for each in lists[1]}
 
@@ -587,9 +575,8 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path, e
 async def test_events_of_a_rollback_have_source_and_target_for_their_causes(tmp_path, execution):
     """The events of a rollback have its source, its target and the command as causes."""
     async with after_plan(write_hank(tmp_path / "hank", *THREE), execution) as (_, client):
-        report = await rolled_back(client, to_end_of("one"))
+        report = await client.send(to_end_of("one"))
 
-    assert report.source is not None
     moments = {report.source.event_seq, report.target.event_seq}
     rollback_events = [
         e for e in journal(execution) if e.type.startswith(("rollback.", "workspace."))

@@ -22,7 +22,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.reducer import fold
 from support.running_server import journal, served, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import after_plan, idle, started, taken
+from support.watching import after_plan, idle, started, taken, to_end_of
 
 ONE = codon("one", writes("a.txt", "one"))
 TWO = codon("two", writes("a.txt", "two"), writes("d/b.txt", "two"))
@@ -71,9 +71,7 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
     hank = write_hank(tmp_path / "hank", ONE, TWO)
     async with after_plan(hank, execution, since_seq=0) as (server, client):
         before = tree(execution / "agentRoot")
-        await client.send(
-            RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", paths=("a.txt", "d"))
-        )
+        await client.send(to_end_of("one", paths=("a.txt", "d")))
         assert (await client.send(RollbackPreview(direction="undo"))).conflicts == ()
         await client.send(RollbackUndo(keep_edits=True))
         assert tree(execution / "agentRoot") == before

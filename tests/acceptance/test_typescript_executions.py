@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.events import HankChanged, StateRecovered
-from support.command_line import hankweave
+from support.command_line import Done, hankweave
 from support.running_server import journal, state
 from support.typescript_execution import (
     BODY,
@@ -59,6 +59,12 @@ def lines(execution: TypescriptExecution, *words: str) -> list[str]:
     )
 
 
+def run_on(execution: TypescriptExecution) -> Done:
+    """Run its hank on its data, in its directory."""
+    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
+    return hankweave("run", *words, code=0)
+
+
 def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> None:
     """No read-only command changes a byte of the directory.
 
@@ -69,7 +75,8 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
     assert any(RUN in line for line in lines(execution, "runs"))
     (listed,) = lines(execution, "checkpoints")
     assert listed.startswith(execution.sha[:12])
-    assert [line.split()[4] for line in lines(execution, "events")][:7] == SEEN
+    events = lines(execution, "events", "--format", "jsonl")
+    assert [json.loads(line)["type"] for line in events][:7] == SEEN
     assert any("completed" in line for line in lines(execution, "log"))
     assert lines(execution, "show", f"{execution.sha[:12]}:a.txt") == ["a"]
     assert lines(execution, "replay", execution.sha[:12])
@@ -104,29 +111,27 @@ def test_file_contents_of_its_events_are_there(execution: TypescriptExecution) -
 )
 def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
     """`run` with its hank and data runs only the second codon, and reports neither as changed."""
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     assert events_of(execution.root, HankChanged) == []
     runs = state(execution.root).runs
     assert [[codon.codon_id for codon in run.codons] for run in runs] == [["two"], ["one"]]
     assert (execution.root / "agentRoot" / "b.txt").read_text() == "b"
     kinds = [event.type for event in journal(execution.root)]
     assert kinds[:7] == SEEN
-    assert "nothing to do" in hankweave("run", *words, code=0).stdout
+    assert "nothing to do" in run_on(execution).stdout
 
 
 def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
     """Each file that the first start replaces is kept under another name, named in an event."""
     before = files_of(execution)
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     after = set(files_of(execution).values())
     kept = {name for name in before if name.startswith((".hankweave/e", ".hankweave/state"))}
     assert {before[name] for name in kept} <= after
     (recovered,) = events_of(execution.root, StateRecovered)
     assert recovered.errors == ()
     assert "state.hankweave-1.json" in recovered.kept
-    hankweave("run", *words, code=0)
+    run_on(execution)
     assert len(events_of(execution.root, StateRecovered)) == 1
 
 
@@ -135,8 +140,7 @@ def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> 
     """Every version's metadata is read: 0.4, without a hash or path of the hank, and plain 0.12."""
     execution = write_execution(tmp_path, version=version)
     lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     assert events_of(execution.root, HankChanged) == []
 
 
@@ -154,8 +158,7 @@ def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
 def test_its_data_is_taken_over(tmp_path: Path, copy: bool) -> None:
     """The link, or the copy, in its work tree still works."""
     execution = write_execution(tmp_path, copy=copy)
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     link = execution.root / "agentRoot" / "read_only_data_source"
     assert link.is_symlink()
     assert (link / "rows.csv").read_text() == "1,2\n"
@@ -169,8 +172,7 @@ def test_a_hank_that_did_change_is_reported(tmp_path: Path) -> None:
     hank = json.loads(execution.hank.read_text())
     hank["hank"][1]["name"] = "Renamed"
     execution.hank.write_text(json.dumps(hank))
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     assert len(events_of(execution.root, HankChanged)) == 1
 
 
@@ -180,8 +182,7 @@ def test_an_abbreviated_checkpoint_is_found(tmp_path: Path) -> None:
     path = execution.state_folder / "state.json"
     path.write_text(path.read_text().replace(execution.sha, execution.sha[:7]))
     assert execution.sha[:12] in "".join(lines(execution, "runs"))
-    words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
-    hankweave("run", *words, code=0)
+    run_on(execution)
     assert state(execution.root).runs[1].codons[0].completion_checkpoint == execution.sha
     (recovered,) = events_of(execution.root, StateRecovered)
     assert recovered.warnings == ()

@@ -41,8 +41,7 @@ def hankweave(
 
 
 def printed(*arguments: str | Path, cwd: Path | None = None) -> Any:
-    done = hankweave(*arguments, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
+    done = hankweave(*arguments, "--json", cwd=cwd, code=0)
     return json.loads(done.stdout)
 
 
@@ -51,12 +50,11 @@ def _execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an execution whose server has ended, with an edit by a person."""
     top = tmp_path_factory.mktemp("answers")
     hank, execution = write_hank(top / "hank", *HANK), top / "execution"
-    done = hankweave("run", hank, "-e", execution, "--headless")
-    assert done.returncode == 0, done.stderr
+    hankweave("run", hank, "-e", execution, "--headless", code=0)
     with (execution / "agentRoot" / "src" / "b.py").open("a") as file:
         file.write("five\n")
 
-    assert hankweave("checkpoint", "mine", "-e", execution).returncode == 0
+    hankweave("checkpoint", "mine", "-e", execution, code=0)
     return execution
 
 
@@ -94,8 +92,7 @@ def test_blame_takes_lines_and_a_moment(execution: Path) -> None:
 
 def test_blame_shows_each_line_beside_its_author(execution: Path) -> None:
     """The author is named once for each group of lines."""
-    done = hankweave("blame", "src/b.py", "-e", execution)
-    assert done.returncode == 0
+    done = hankweave("blame", "src/b.py", "-e", execution, code=0)
     lines = done.stdout.splitlines()
     assert [line.split()[-2:] for line in lines] == [
         [str(number), word]
@@ -113,8 +110,7 @@ def test_why_shows_the_history_of_a_line(execution: Path) -> None:
     assert "+three" in story["patch"].splitlines()
     assert [each["by"] for each in story["later"]] == ["person", "agent"]
 
-    done = hankweave("why", "src/b.py:3", "-e", execution)
-    assert done.returncode == 0
+    done = hankweave("why", "src/b.py:3", "-e", execution, code=0)
     assert "2 later changes of the file; last: a person" in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if "transcript" in line]
     seq = line.split("--seq ")[1].split()[0]
@@ -144,8 +140,7 @@ def test_changes_of_a_file_are_listed_through_its_names(execution: Path) -> None
         ("agent", "src/a.py", 2, 0),
     ]
     assert printed("changes", "src/b.py", "-n", "1", "-e", execution) == rows[:1]
-    done = hankweave("changes", "src/b.py", "-n", "2", "-e", execution)
-    assert done.returncode == 0
+    done = hankweave("changes", "src/b.py", "-n", "2", "-e", execution, code=0)
     assert len(done.stdout.splitlines()) == 2
     assert "older ones" in done.stderr
     done = hankweave("changes", "src/none.py", "-e", execution)
@@ -158,8 +153,7 @@ def test_pickaxe_finds_where_a_text_came(execution: Path) -> None:
     (row,) = printed("pickaxe", "three", "-e", execution)
     assert (row["path"], row["before"], row["after"]) == ("src/a.py", 0, 1)
     assert row["call"] == "Write src/a.py"
-    done = hankweave("pickaxe", "six", "-e", execution)
-    assert done.returncode == 0
+    done = hankweave("pickaxe", "six", "-e", execution, code=0)
     assert "No checkpoint of this timeline" in done.stdout
 
 

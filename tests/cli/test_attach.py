@@ -39,7 +39,6 @@ def serving(
     words = ("run", str(hank), "-e", str(execution), "--json", *stays, *options)
     with subprocess.Popen(command(*words), env=environment(), stdout=subprocess.PIPE) as server:
         try:
-            assert server.stdout is not None
             assert b"server.ready" in server.stdout.readline()
             yield server, execution
         finally:

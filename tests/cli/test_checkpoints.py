@@ -57,7 +57,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
 def test_an_unknown_run_or_kind_is_reported(tmp_path: Path) -> None:
     """Without a server, too, the output has the refusal's code and the valid kinds."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     unknown = hankweave("checkpoints", "-e", str(execution), "--run", "nobody")
     assert (unknown.returncode, "UNKNOWN_RUN" in unknown.stderr) == (1, True)
     wrong = hankweave("checkpoints", "-e", str(execution), "--kind", "good")

@@ -10,22 +10,19 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
+import anyio
 import msgspec
 import pytest
 
-from hankweave_client.client import Client
 from hankweave_protocol.commands import GetServerStatus, RollbackToLastSuccess
 from hankweave_protocol.events import CodonStartedEvent
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import CheckpointPage, ServerStatus
-from support.command_line import Done, agreed, hankweave
+from support.command_line import Shell, agreed, hankweave
 from support.running_server import (
-    RunningServer,
     command,
     environment,
     journal,
@@ -42,25 +39,9 @@ VERBS = (
 )
 
 
-class Shell:
-    """A user's shell beside a server that has run its plan."""
-
-    def __init__(self, server: RunningServer, client: Client) -> None:
-        self.execution = server.execution
-        self.client = client
-
-    async def __call__(self, verb: str, *options: str) -> Done:
-        words = (verb, "--execution", str(self.execution), *options, *agreed(verb, options))
-        return await anyio.to_thread.run_sync(partial(hankweave, *words))
-
-    async def json(self, verb: str, *options: str) -> bytes:
-        done = await self(verb, "--json", *options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.encode()
-
-
 @asynccontextmanager
 async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    """Provide a shell beside a server that has run its plan."""
     hank = write_hank(tmp_path / "hank", *HANK)
     async with after_plan(hank, tmp_path / "execution", since_seq=0) as (server, client):
         yield Shell(server, client)
@@ -70,7 +51,7 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
 def left(tmp_path: Path) -> Path:
     """Return an execution whose server has ended."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
+    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     return execution
 
 
@@ -83,8 +64,7 @@ def left(tmp_path: Path) -> Path:
 async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) -> None:
     """The output is text for people, and the reply's own JSON for programs."""
     async with a_shell(tmp_path) as shell:
-        words = await shell("status")
-        assert words.returncode == 0
+        words = await shell("status", code=0)
         assert str(shell.execution) in words.stdout
         assert " · 2 of 2 · completed" in words.stdout
         status = msgspec.json.decode(await shell.json("status"), type=ServerStatus)
@@ -109,13 +89,11 @@ async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
     """--preview shows the changes and makes none; then the same rollback is done, and saved."""
     async with a_shell(tmp_path) as shell:
         b = shell.execution / "agentRoot" / "b.txt"
-        preview = await shell("rollback", "--codon", "one", "--preview")
-        assert preview.returncode == 0
+        preview = await shell("rollback", "--codon", "one", "--preview", code=0)
         assert "1 file goes away\n       b.txt  3 bytes" in preview.stdout
         assert b.exists()
 
-        done = await shell("rollback", "--codon", "one", "--type", "completed")
-        assert done.returncode == 0
+        done = await shell("rollback", "--codon", "one", "--type", "completed", code=0)
         assert "1 file went away\n       b.txt  3 bytes" in done.stdout
         assert "Saved before, in checkpoint " in done.stdout
         assert not b.exists()
@@ -133,9 +111,9 @@ async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
 async def test_a_rollback_may_restart_the_plan(tmp_path: Path) -> None:
     """--restart starts the next codon at once; without a target it is the last success."""
     async with a_shell(tmp_path) as shell:
-        assert (await shell("rollback")).returncode == 0
+        await shell("rollback", code=0)
         seq = (await shell.client.send(GetServerStatus())).last_event_seq
-        assert (await shell("rollback", "--codon", "one", "--restart")).returncode == 0
+        await shell("rollback", "--codon", "one", "--restart", code=0)
         ended = await idle(shell.client)
         while ended.seq <= seq:
             ended = await idle(shell.client)
@@ -232,8 +210,7 @@ def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
-    done = hankweave(verb, "-e", str(left))
-    assert done.returncode == 65
+    done = hankweave(verb, "-e", str(left), code=65)
     assert "line 6" in done.stderr
 
 
@@ -333,8 +310,7 @@ def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
 def test_help_is_there_for_every_command(verb: str) -> None:
     """--help and -h print the usage and exit with 0."""
     for flag in ("--help", "-h"):
-        done = hankweave(*([verb] if verb else []), flag)
-        assert done.returncode == 0
+        done = hankweave(*([verb] if verb else []), flag, code=0)
         assert done.stdout.startswith("Usage: hankweave" if verb else "Run agents through steps")
 
 

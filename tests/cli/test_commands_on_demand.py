@@ -50,10 +50,7 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
         "'click.shell_completion', 'hankweave_client.client'}; "
         "print(sorted(rest & sys.modules.keys()))"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.strip() == "[]"
+    assert printed_by(script) == ["[]"]
 
 
 @pytest.mark.parametrize("words", [("run", "--help"), ("run", "--nonsense")])
@@ -67,10 +64,7 @@ def test_help_and_usage_errors_load_no_server(words: tuple[str, ...]) -> None:
         "server = {'asyncio', 'anyio', 'pygit2', 'structlog', 'websockets'}; "
         "print(sorted(server & sys.modules.keys()))"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.splitlines()[-1] == "[]"
+    assert printed_by(script)[-1] == "[]"
 
 
 def test_who_presses_the_tab_key_waits_for_no_command() -> None:
@@ -85,11 +79,8 @@ def test_who_presses_the_tab_key_waits_for_no_command() -> None:
         "places.remove('hankweave_server.cli.app'); "
         "print(sorted((places | {'rich', 'anyio', 'websockets'}) & sys.modules.keys()))"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert printed.stdout.splitlines()[0] == "plain,redact"
-    assert printed.stdout.splitlines()[-1] == "[]"
+    printed = printed_by(script)
+    assert (printed[0], printed[-1]) == ("plain,redact", "[]")
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
@@ -150,7 +141,10 @@ def loaded_after(code: str) -> set[str]:
         "except SystemExit: pass\n"
         "print(*sys.modules)"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    return set(printed.stdout.splitlines()[-1].split())
+    return set(printed_by(script)[-1].split())
+
+
+def printed_by(script: str) -> list[str]:
+    """Return the lines that a fresh interpreter prints."""
+    words = [sys.executable, "-c", script]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -79,7 +79,6 @@ def test_the_commands_for_a_hint_exist(hint: Hint) -> None:
         verb, *words = shlex.split(line)
         assert verb in PLACES, line
         command = cli.get_command(click.Context(cli), verb)
-        assert command is not None
         known = {opt for parameter in command.params for opt in parameter.opts}
         assert {word for word in words if word.startswith("-")} <= known, line
 
@@ -182,5 +181,4 @@ def test_a_hint_about_a_start_is_a_command() -> None:
 def test_a_start_names_the_execution_even_if_it_is_the_usual_one(tmp_path: Path) -> None:
     """Without the option, `hankweave run` may begin a new execution."""
     hint = terminal_hint(Hint.ROLLBACK_IS_INCOMPLETE, tmp_path)
-    assert hint is not None
     assert hint.endswith(f"then `hankweave run -e {tmp_path}`.")

@@ -81,7 +81,7 @@ def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) ->
     (one,) = plan.state.runs[0].codons
     assert isinstance(one, CompletedCodon)
     assert plan.listed() == "completed"
-    assert hankweave(*plan.words("--headless")).returncode == 0
+    hankweave(*plan.words("--headless"), code=0)
     assert [each.codon_id for run in plan.state.runs for each in run.codons] == ["two", "one"]
 
 
@@ -158,7 +158,7 @@ def test_a_closed_terminal_is_an_orderly_stop(
     assert not list((plan.execution / ".hankweave").glob("*token*"))
     assert not (plan.execution / ".hankweave" / "runtime.lock").exists()
     plan.go.touch()
-    assert hankweave(*plan.words("--headless")).returncode == 0
+    hankweave(*plan.words("--headless"), code=0)
     assert [type(each) for each in plan.state.runs[0].codons] == [CompletedCodon] * 2
 
 

@@ -290,14 +290,12 @@ def test_an_item_whose_server_is_killed_is_resumed(tmp_path: Path) -> None:
         assert process.returncode == 0, output
 
     started = items_in(root)["in-1.txt"].started
-    assert started is not None
     assert started.start == 2
 
 
 def interrupt(process: subprocess.Popen[Any]) -> None:
     """Send SIGINT, and wait until it has been handled."""
     process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
     while b"Nothing more is started" not in process.stdout.readline():
         pass
 

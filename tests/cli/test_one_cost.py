@@ -7,19 +7,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 
-from hankweave_protocol.commands import GetServerStatus, GetState, RollbackToCodon
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.commands import GetServerStatus, GetState
 from hankweave_server.cli.live.frame import frame
 from hankweave_server.cli.live.model import NOTHING, view
 from hankweave_server.cli.output.text import costs_text
 from hankweave_server.domain.budget.spending import Costs
-from support.command_line import hankweave
+from support.command_line import aside
 from support.scripted_hank import codon, write_hank, writes
 from support.showing import NOW
-from support.watching import after_plan
+from support.watching import after_plan, to_end_of
 
 
 async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) -> None:
@@ -31,11 +29,11 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     )
     execution = tmp_path / "execution"
     async with after_plan(hank, execution, "--max-cost", "5", since_seq=0) as (_, client):
-        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        await client.send(to_end_of("one"))
         status = await client.send(GetServerStatus())
         seen = view(await client.send(GetState()), NOTHING, NOW, 10, budget=status.budget_usd)
-        shown = await anyio.to_thread.run_sync(hankweave, "status", "-v", "-e", str(execution))
-        report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
+        shown = await aside("status", "-v", "-e", str(execution))
+        report = await aside("report", "-e", str(execution), "--json")
 
     assert (status.total_cost, status.rolled_back_cost, status.budget_usd) == (0.75, 0.5, 5.0)
     words = "$0.7500 of $5.00, of it $0.5000 rolled back"
@@ -43,7 +41,6 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert f"  cost        {words}\n" in shown.stdout
     assert "\n  forecast    about " in shown.stdout
     assert " at the end (from 1 earlier run of a step)\n" in shown.stdout
-    assert status.forecast is not None
     assert [each.codon_id for each in status.forecast.steps] == ["two"]
     out = io.StringIO()
     Console(file=out, width=100).print(frame(seen, 100, ""))

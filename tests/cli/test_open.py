@@ -6,9 +6,7 @@ import os
 import re
 from pathlib import Path
 
-import anyio.to_thread
-
-from support.command_line import Done, hankweave
+from support.command_line import Done, aside, hankweave
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
@@ -29,9 +27,7 @@ async def test_the_browser_is_led_to_the_page_without_a_token_on_its_command_lin
 
     async def shown(*words: str, code: int = 0, **more: str) -> Done:
         given.unlink(missing_ok=True)
-        return await anyio.to_thread.run_sync(
-            lambda: hankweave("open", *words, cwd=tmp_path, code=code, **(env | more))
-        )
+        return await aside("open", *words, cwd=tmp_path, code=code, **env | more)
 
     hankweave("run", str(hank), "-e", str(other), "--headless", "-y", code=0, **env)
     refused = await shown(code=69)

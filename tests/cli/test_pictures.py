@@ -28,7 +28,6 @@ from hankweave_protocol.records import (
     KeptFile,
     RollbackReport,
     RunsAgain,
-    TouchedFile,
 )
 from hankweave_protocol.replies import DiffPage, DiffStats, FileDifference
 from hankweave_protocol.state import CodonExecution
@@ -44,7 +43,7 @@ from hankweave_server.cli.status.command import print_summary
 from hankweave_server.cli.status.standing import StatusFacts
 from hankweave_server.domain.timelines import RunLine
 from hankweave_server.local import hints
-from support.attached import PUSH, a_scene, attached_to, press
+from support.attached import PUSH, a_scene, attached_to, press, touched
 from support.golden_files import GoldenFiles
 from support.histories import MOMENT, completed, failed
 from support.showing import NOW, state_of
@@ -98,10 +97,6 @@ RUNS = (
     ),
 )
 LINES = OutputLines(RUNS, None, ())
-
-
-def touched(*paths: str) -> tuple[TouchedFile, ...]:
-    return tuple(TouchedFile(path=path, bytes=1200) for path in paths)
 
 
 def kept(*paths: str) -> tuple[KeptFile, ...]:

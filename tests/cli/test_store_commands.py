@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
 import msgspec
 import pytest
 
@@ -19,15 +17,10 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import acquire
 from support.abandoned import DeadEnd, dead_end
-from support.command_line import Done, hankweave
+from support.command_line import aside
 from support.git_facts import GitWitness
 from support.running_server import served
 from support.watching import events_of
-
-
-async def aside(*arguments: str) -> Done:
-    """Run a command in a thread, while this process serves the server's pipes."""
-    return await anyio.to_thread.run_sync(partial(hankweave, *arguments))
 
 
 async def left(tmp_path: Path) -> DeadEnd:
@@ -51,8 +44,7 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
     """The dry run prints one line for each checkpoint; then the gc prunes exactly those."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
-        dry = await aside("gc", *here, "--dry-run", "--max-count", "0")
-        assert dry.returncode == 0
+        dry = await aside("gc", *here, "--dry-run", "--max-count", "0", code=0)
         lines = dry.stdout.splitlines()
         assert lines[0] == "3 checkpoints would be pruned"
         assert {line.split()[0] for line in lines[1:4]} == {sha[:12] for sha in past.may_go}
@@ -63,8 +55,7 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
         assert kept[past.new_safety[:12]] == "needed by the next undo or redo"
         assert await past.known() == past.standing | past.may_go
 
-        done = await aside("gc", "--yes", *here, "--max-age", "0s")
-        assert done.returncode == 0
+        done = await aside("gc", "--yes", *here, "--max-age", "0s", code=0)
         assert done.stdout.startswith("3 checkpoints were pruned\n")
         assert await past.known() == past.standing
 
@@ -158,11 +149,9 @@ async def test_fsck_exits_1_where_something_is_missing(tmp_path: Path) -> None:
 
     git.run("repack", "-a", "-d")
     git.run("prune", "--expire=now")
-    done = await aside("fsck", *here)
-    assert done.returncode == 1
+    done = await aside("fsck", *here, code=1)
     assert f"checkpoint {past.manual[0]} is missing" in done.stdout
-    as_json = await aside("fsck", *here, "--json")
-    assert as_json.returncode == 1
+    as_json = await aside("fsck", *here, "--json", code=1)
     assert past.manual[0] in json.loads(as_json.stdout)["missing"]
 
 
@@ -174,7 +163,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     execution, here = past.server.execution, ("-e", str(past.server.execution))
     dry = await aside("gc", *here, "--dry-run", "--max-count", "0")
     assert dry.stdout.startswith("3 checkpoints would be pruned\n")
-    assert (await aside("pin", past.manual[0], *here, "--name", "kept")).returncode == 0
+    await aside("pin", past.manual[0], *here, "--name", "kept", code=0)
     done = await aside("gc", "--yes", *here, "--max-count", "0")
     assert done.stdout.startswith("2 checkpoints were pruned\n")
     assert [event.checkpoint_sha for event in events_of(execution, CheckpointPinned)] == [
@@ -184,7 +173,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     assert set(pruned.checkpoints) == past.may_go - {past.manual[0]}
     assert not (execution / ".hankweave" / "runtime.lock").exists()
     assert not (execution / ".hankweave" / "prune.intent").exists()
-    assert (await aside("fsck", *here)).returncode == 0
+    await aside("fsck", *here, code=0)
     refused = await aside("pin", "ffffffff", *here)
     assert (refused.returncode, "(CHECKPOINT_NOT_FOUND)" in refused.stderr) == (1, True)
     hank = tmp_path / "hank" / "hank.json"
@@ -199,8 +188,7 @@ async def test_after_a_kill_gc_says_who_died_and_does_its_work(tmp_path: Path) -
         past.server.kill()
         await past.server.ended()
 
-    done = await aside("gc", "--yes", "-e", str(past.server.execution), "--max-count", "0")
-    assert done.returncode == 0
+    done = await aside("gc", "--yes", "-e", str(past.server.execution), "--max-count", "0", code=0)
     assert f"found a dead server: pid {past.server.pid}" in done.stderr
     assert done.stdout.startswith("3 checkpoints were pruned\n")
 
@@ -211,8 +199,8 @@ async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
     held = acquire(Layout.of_execution(past.server.execution), SystemClock())
     try:
         before = files_of(past.server.execution)
-        done = await aside("gc", "--yes", "-e", str(past.server.execution), "--max-count", "0")
-        assert done.returncode == 75
+        here = ("-e", str(past.server.execution))
+        done = await aside("gc", "--yes", *here, "--max-count", "0", code=75)
         assert str(os.getpid()) in done.stderr
         assert files_of(past.server.execution) == before
     finally:
@@ -231,4 +219,4 @@ async def test_a_wrong_lock_does_not_prevent_reading(tmp_path: Path) -> None:
         "port": 1,
     }
     (past.server.execution / ".hankweave" / "runtime.lock").write_text(json.dumps(lock))
-    assert (await aside("fsck", "-e", str(past.server.execution))).returncode == 0
+    await aside("fsck", "-e", str(past.server.execution), code=0)

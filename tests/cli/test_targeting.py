@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import anyio.to_thread
 import msgspec
 import pytest
 
@@ -20,7 +19,7 @@ from hankweave_protocol.executions import ListedExecution
 from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, targeting
-from support.command_line import hankweave
+from support.command_line import aside, hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
@@ -137,7 +136,7 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
     shell.mkdir()
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     other = root / "other"
-    assert hankweave("run", str(hank), "-e", str(other), "--headless", "-y").returncode == 0
+    hankweave("run", str(hank), "-e", str(other), "--headless", "-y", code=0)
     served = root / "served"
     async with running_server(hank, None, served, "--no-autostart"):
         os.utime(other / ".hankweave" / "state.json")
@@ -145,9 +144,7 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
         before = tree(served / "agentRoot")
 
         async def bare(*words: str, code: int) -> str:
-            done = await anyio.to_thread.run_sync(
-                lambda: hankweave(*words, cwd=shell, code=code, **{ROOT: str(root)})
-            )
+            done = await aside(*words, cwd=shell, code=code, **{ROOT: str(root)})
             return done.stdout + done.stderr
 
         assert str(served) in await bare("status", code=0)
@@ -169,9 +166,7 @@ async def test_a_server_outside_of_the_usual_folder_is_found(tmp_path: Path) -> 
     async with running_server(hank, None, outside, "--no-autostart"):
 
         async def bare(*words: str) -> str:
-            done = await anyio.to_thread.run_sync(
-                lambda: hankweave(*words, cwd=shell, code=0, **{ROOT: str(root)})
-            )
+            done = await aside(*words, cwd=shell, code=0, **{ROOT: str(root)})
             return done.stdout
 
         assert str(outside) in await bare("status")
@@ -223,7 +218,7 @@ async def test_a_client_receives_the_other_executions_and_the_addresses_of_their
 
         row = await eventually(idle)
         assert row is not None
-        ls = await anyio.to_thread.run_sync(lambda: hankweave("ls", "--json", code=0, **env))
+        ls = await aside("ls", "--json", code=0, **env)
         (listed,) = [each for each in json.loads(ls.stdout) if each["path"] == str(other)]
         assert codec.encode(row) == codec.encode(
             msgspec.convert(listed | {"bytes": None, "checkpoints": None}, ListedExecution)

@@ -15,14 +15,13 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, GetServerStatus
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
 from hankweave_server.cli.output.rollback_report import CONVERSATION
-from support.command_line import Done, agreed, hankweave
+from support import command_line
+from support.command_line import Done
 from support.running_server import (
-    RunningServer,
     command,
     environment,
     served,
@@ -72,26 +71,19 @@ def _read(terminal: int) -> str:
         return ""  # The other end is closed: the program has ended.
 
 
-class Shell:
-    """A user's shell beside a server."""
+class Shell(command_line.Shell):
+    """A user's shell beside a server, with a terminal if that is asked."""
 
-    def __init__(self, server: RunningServer, client: Client) -> None:
-        self.execution = server.execution
-        self.root = server.execution / "agentRoot"
-        self.client = client
-
-    async def __call__(self, verb: str, *options: str) -> Done:
-        words = (verb, "--execution", str(self.execution), *options, *agreed(verb, options))
-        return await anyio.to_thread.run_sync(partial(hankweave, *words))
+    @property
+    def root(self) -> Path:
+        return self.execution / "agentRoot"
 
     async def answering(self, answer: str, verb: str, *options: str) -> Done:
         words = (verb, "--execution", str(self.execution), *options)
         return await anyio.to_thread.run_sync(partial(at_terminal, answer, *words))
 
     async def report(self, verb: str, *options: str) -> RollbackReport:
-        done = await self(verb, "--json", *options)
-        assert done.returncode == 0, done.stderr
-        return msgspec.json.decode(done.stdout, type=RollbackReport)
+        return msgspec.json.decode(await self.json(verb, *options), type=RollbackReport)
 
 
 @asynccontextmanager
@@ -116,22 +108,20 @@ async def test_a_path_that_cannot_go_back_is_named_and_the_rest_goes(tmp_path: P
             pytest.skip("no immutable files here")
 
         try:
-            foreseen = await shell("rollback", "--codon", "one", "--preview")
-            assert foreseen.returncode == 0
+            foreseen = await shell("rollback", "--codon", "one", "--preview", code=0)
             assert "'a.txt' is immutable" in foreseen.stdout
-            done = await shell("rollback", "--codon", "one")
-            assert done.returncode == 3
+            done = await shell("rollback", "--codon", "one", code=3)
             assert "'a.txt' is immutable" in done.stdout
             assert "EPERM" in done.stdout
             assert tree(shell.root) == {"a.txt": b"two!"}
-            assert (await shell("undo")).returncode == 0
+            await shell("undo", code=0)
             assert tree(shell.root) == WHOLE
-            assert (await shell("redo")).returncode == 0
+            await shell("redo", code=0)
             assert tree(shell.root) == {"a.txt": b"two!"}
         finally:
             await anyio.run_process(["chattr", "-i", protected])
 
-        assert (await shell("rollback", "--codon", "one")).returncode == 0
+        await shell("rollback", "--codon", "one", code=0)
         assert tree(shell.root) == BACK
 
 
@@ -139,8 +129,7 @@ async def test_a_path_that_cannot_go_back_is_named_and_the_rest_goes(tmp_path: P
 async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
     """Files and exit codes are right; the report has every file with its size, and the sum."""
     async with a_shell(tmp_path) as shell:
-        done = await shell("rollback", "--codon", "one")
-        assert done.returncode == 0
+        done = await shell("rollback", "--codon", "one", code=0)
         lines = done.stdout.splitlines()[2:-1]
         # How long the step took depends on the machine.
         assert lines.pop(-2).startswith("  ↻  1 step runs again: two")
@@ -214,11 +203,10 @@ async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -
         shell = Shell(server, client)
         refused = await shell("rollback", "--codon", "one")
         assert (refused.returncode, "(CODON_RUNNING)" in refused.stderr) == (1, True)
-        paused = await shell("rollback", "--codon", "one", "--pause", "--path", "a.txt")
-        assert paused.returncode == 0, paused.stderr
+        await shell("rollback", "--codon", "one", "--pause", "--path", "a.txt", code=0)
         assert (shell.root / "a.txt").read_text() == "one"
         assert (await client.send(GetServerStatus())).active_codon_id == "two"
-        assert (await shell("rollback", "--codon", "one", "--stop")).returncode == 0
+        await shell("rollback", "--codon", "one", "--stop", code=0)
         assert (await client.send(GetServerStatus())).active_codon_id is None
 
 

@@ -16,8 +16,8 @@ from support.sentinels import a_sentinel
 REAL = GOLDEN / "valid" / "schema-from-data"
 
 
-def validate(*words: str | Path, **env: str) -> Done:
-    return hankweave("validate", *map(str, words), **env)
+def validate(*words: str | Path, code: int | None = None, **env: str) -> Done:
+    return hankweave("validate", *map(str, words), code=code, **env)
 
 
 def a_broken_hank(folder: Path) -> Path:
@@ -30,8 +30,7 @@ def a_broken_hank(folder: Path) -> Path:
 def test_every_error_is_reported_with_its_place_and_what_to_do(tmp_path: Path) -> None:
     """The exit code is 2; each error has a line in the style of compilers, and a hint below it."""
     hank = a_broken_hank(tmp_path)
-    done = validate(hank)
-    assert done.returncode == 2
+    done = validate(hank, code=2)
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert lines[0].startswith(f"hankweave: {hank}:15:7: $.hank[0].onFailrue: ")
@@ -55,8 +54,7 @@ def _here(folder: Path, code: int) -> Done:
 
 def test_the_errors_come_as_json_too(tmp_path: Path) -> None:
     """With --json stdout is one object, valid or not; the exit code is the same."""
-    done = validate(a_broken_hank(tmp_path), "--json")
-    assert done.returncode == 2
+    done = validate(a_broken_hank(tmp_path), "--json", code=2)
     found = json.loads(done.stdout)
     assert found["valid"] is False
     assert [(each["path"], each["line"]) for each in found["problems"]] == [
@@ -68,8 +66,7 @@ def test_the_errors_come_as_json_too(tmp_path: Path) -> None:
 
 def test_a_real_hank_is_shown_as_it_would_run() -> None:
     """Plan, policies, loops, rigs, sentinels, budgets and patterns are all there."""
-    done = validate(REAL, "--no-agent-check")
-    assert done.returncode == 0, done.stderr
+    done = validate(REAL, "--no-agent-check", code=0)
     for words in (
         "5 codons, 2 loops",
         "Validate every row of <%DATA_DIR%> with the schemas … (10 words)",
@@ -88,8 +85,7 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
 def test_a_hank_can_be_checked_on_another_machine_than_the_one_it_runs_on() -> None:
     """With --no-agent-check, a missing requirement is shown, and is no error."""
     words = (REAL, "--no-agent-check")
-    missing = validate(*words, PATH="/nonexistent", ANTHROPIC_API_KEY="")
-    assert missing.returncode == 0, missing.stderr
+    missing = validate(*words, PATH="/nonexistent", ANTHROPIC_API_KEY="", code=0)
     assert "env ANTHROPIC_API_KEY: missing" in missing.stdout
     assert "tool node: missing" in missing.stdout
     there = validate(*words, HANKWEAVE_ANTHROPIC_API_KEY="secret-value")
@@ -110,8 +106,7 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
         assert "b: Codex is not installed" in done.stderr
 
     assert not (tmp_path / "execution").exists()
-    validated = validate(hank, "--json", PATH="/usr/bin:/bin")
-    assert validated.returncode == 78
+    validated = validate(hank, "--json", PATH="/usr/bin:/bin", code=78)
     assert [each["isMet"] for each in json.loads(validated.stdout)["requirements"]] == [
         False,
         False,
@@ -133,8 +128,7 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
     assert "later: Codex is not installed: 'codex' was not found." in done.stderr
     assert "npm install -g @openai/codex" in done.stderr
     assert not execution.exists()
-    validated = validate(hank, PATH="/usr/bin:/bin")
-    assert validated.returncode == 78
+    validated = validate(hank, PATH="/usr/bin:/bin", code=78)
     assert "later: Codex is not installed" in validated.stderr
     assert "first" not in validated.stderr
 
@@ -155,17 +149,16 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
     refused = hankweave(*words, code=78, **keyless)
     assert "later: sentinel narrator, the codon will fail: There is no API key" in refused.stderr
     assert not execution.exists()
-    validated = validate(hank, "--json", **keyless)
-    assert validated.returncode == 78
+    validated = validate(hank, "--json", code=78, **keyless)
     (check,) = json.loads(validated.stdout)["sentinels"]
     assert (check["codon"], check["isRequired"]) == ("later", True)
     assert "ANTHROPIC_API_KEY" in check["faults"][0]
-    assert validate(hank, "--no-agent-check", **keyless).returncode == 0
+    validate(hank, "--no-agent-check", code=0, **keyless)
 
     entry["settings"] = {}
     hank = write_hank(tmp_path / "hank", codon("first"), later)
     assert "the codon will run without it" in validate(hank, **keyless).stdout
-    assert validate(hank, **keyless).returncode == 0
+    validate(hank, code=0, **keyless)
     assert "warning: later: sentinel narrator" in hankweave(*words, code=0, **keyless).stderr
 
 
@@ -260,20 +253,19 @@ def test_the_verdicts_that_differ_from_hankweaves_are_those_of_the_page(tmp_path
 
     text = write_hank(tmp_path, codon("a"), overrides=LAX).read_text()
     (tmp_path / "hank.json").write_text("\ufeff" + text)
-    assert validate(tmp_path).returncode == ACCEPTED
+    validate(tmp_path, code=ACCEPTED)
     (tmp_path / "hank.json").write_text(text.replace('"overrides"', '"overrides": {}, "overrides"'))
-    assert validate(tmp_path).returncode == REFUSED
+    validate(tmp_path, code=REFUSED)
 
 
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
     """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
     hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})
-    unknown = validate(hank, "--json")
-    assert unknown.returncode == 78
+    unknown = validate(hank, "--json", code=78)
     (check,) = json.loads(unknown.stdout)["agents"]
     assert check["faults"][0]["message"] == "No agent is known to run the model 'llama'."
-    assert validate(hank, "--agent", "scripted").returncode == 0
-    assert validate(hank, "--no-agent-check").returncode == 0
+    validate(hank, "--agent", "scripted", code=0)
+    validate(hank, "--no-agent-check", code=0)
     bin_only = {"PATH": "/usr/bin:/bin"}
     chosen = validate(hank, "--model", "gpt-5", **bin_only)
     assert "Codex is not installed" in chosen.stderr
@@ -327,23 +319,22 @@ def test_validating_makes_and_changes_nothing(tmp_path: Path) -> None:
     hank = write_hank(tmp_path, codon("a"))
     before = hank.read_bytes()
     home = tmp_path / "executions"
-    assert validate(hank, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(home)).returncode == 0
+    validate(hank, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(home), code=0)
     assert hank.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == [hank]
 
 
 def test_the_example_is_valid_without_a_warning() -> None:
     """The first example that newcomers see has no warning."""
-    done = validate(EXAMPLE / "hank.json", EXAMPLE / "data")
-    assert done.returncode == 0
+    done = validate(EXAMPLE / "hank.json", EXAMPLE / "data", code=0)
     assert "Warnings" not in done.stdout
 
 
 def test_missing_data_is_reported(tmp_path: Path) -> None:
     """The exit code is 66, as for `hankweave run`."""
     hank = write_hank(tmp_path, codon("a"))
-    assert validate(hank, tmp_path / "none").returncode == 66
-    assert validate(tmp_path / "none").returncode == 66
+    validate(hank, tmp_path / "none", code=66)
+    validate(tmp_path / "none", code=66)
 
 
 def test_a_misspelt_model_is_reported_beside_other_problems(tmp_path: Path) -> None:

@@ -293,7 +293,6 @@ def _imported(step: Step, directory: Path) -> Any:
 
     name = f"generated_{abs(hash(directory))}"
     spec = importlib.util.spec_from_file_location(name, directory / "__init__.py")
-    assert spec is not None
     assert spec.loader is not None
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package

@@ -8,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from support.running_server import command, environment
+import anyio.to_thread
+
+from hankweave_client.client import Client
+from support.running_server import RunningServer, command, environment
 from support.waiting import LIMIT
 
 Done: TypeAlias = subprocess.CompletedProcess[str]
@@ -30,6 +34,14 @@ def hankweave(
     return done
 
 
+async def aside(*words: str, **how: Any) -> Done:
+    """Run a command in a thread, while this process serves the pipes of its servers.
+
+    The arguments are those of `hankweave`.
+    """
+    return await anyio.to_thread.run_sync(partial(hankweave, *words, **how))
+
+
 def _ended(words: list[str], env: dict[str, str], cwd: Path | None, answer: str = "") -> Done:
     return subprocess.run(
         words,
@@ -41,6 +53,23 @@ def _ended(words: list[str], env: dict[str, str], cwd: Path | None, answer: str 
         timeout=LIMIT,
         check=False,
     )
+
+
+class Shell:
+    """A user's shell beside a server that a test talks to as well."""
+
+    def __init__(self, server: RunningServer, client: Client) -> None:
+        self.execution = server.execution
+        self.client = client
+
+    async def __call__(self, verb: str, *options: str, code: int | None = None) -> Done:
+        """Run a command on the execution; check its exit code if given."""
+        words = (verb, "--execution", str(self.execution), *options, *agreed(verb, options))
+        return await aside(*words, code=code)
+
+    async def json(self, verb: str, *options: str) -> str:
+        """Return what a command that succeeds prints for programs."""
+        return (await self(verb, "--json", *options, code=0)).stdout
 
 
 def on_the_path(folder: Path, **env: str) -> dict[str, str]:

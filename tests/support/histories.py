@@ -17,6 +17,7 @@ from hankweave_protocol.records import (
     CheckpointRecord,
     Coordinate,
     Direction,
+    ExecutionMeta,
     Notice,
     Travel,
 )
@@ -71,6 +72,18 @@ from hankweave_server.domain.validation import CodonKey, CostTally
 MOMENT = "2025-01-04T12:00:00.000Z"
 LATER = "2025-01-04T12:02:30.000Z"
 TIMED_OUT = FailureReason(type="timeout", retriable=True, message="API request timed out — 30 s")
+METADATA = ExecutionMeta(
+    version="1.0.0",
+    read_only_source_data_path=None,
+    read_only_source_resolved_data_path=None,
+    data_hash=None,
+    hank_hash=None,
+    hank_path=None,
+    link_type="none",
+    created_at=MOMENT,
+    last_used=MOMENT,
+)
+"""The metadata of an execution without data."""
 
 
 def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:

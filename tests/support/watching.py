@@ -12,14 +12,16 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.codec import decode_transition
-from hankweave_protocol.commands import CommandData, ListCheckpoints
+from hankweave_protocol.commands import CommandData, ListCheckpoints, RollbackToCodon
 from hankweave_protocol.events import (
+    AssistantAction,
     CodonStartedEvent,
     Event,
     EventData,
     ServerIdle,
     StateTransition,
 )
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import CheckpointCreated, Transition
 from hankweave_server.domain.execution_thread import thread
@@ -90,10 +92,22 @@ def on_thread(execution: Path) -> list[str]:
     return [entry.codon.codon_id for entry in thread(state(execution))]
 
 
+def to_end_of(codon_id: str, **fields: Any) -> RollbackToCodon:
+    """Return the command that goes back to where a codon has ended."""
+    return RollbackToCodon(codon_id=CodonId(codon_id), checkpoint_type="end", **fields)
+
+
 def events_of(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
     """Return the data of all journaled events of a type."""
     events = (event for event in journal(execution) if event.seq > since)
     return [event.data for event in events if isinstance(event.data, kind)]
+
+
+def recalled(execution: Path) -> list[str]:
+    """Return what agents have said to the step `{"recall": "I know"}`, oldest first."""
+    actions = events_of(execution, AssistantAction)
+    texts = (action.content for action in actions if action.action == "message")
+    return [text for text in texts if text.startswith("I know")]
 
 
 def transitions(execution: Path, kind: type[Transition]) -> list[Any]:

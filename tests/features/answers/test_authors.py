@@ -54,8 +54,16 @@ class WrittenExecution:
     def event(self, data: EventData, codon: CodonId | None = BUILD) -> int:
         seq = len(self.lines) + 1
         moment = f"2025-01-04T12:00:{seq:02d}.000Z"
-        made = Event(id=f"{seq}", seq=seq, timestamp=moment, type=data.TYPE, data=data)
-        self.lines.append(codec.encode(replace_codon(made, codon)))
+        made = Event(
+            id=f"{seq}",
+            seq=seq,
+            timestamp=moment,
+            type=data.TYPE,
+            data=data,
+            run_id=RUN,
+            codon_id=codon,
+        )
+        self.lines.append(codec.encode(made))
         self.layout.journal.write_bytes(b"".join(line + b"\n" for line in self.lines))
         return seq
 
@@ -122,18 +130,6 @@ class WrittenExecution:
         sha = Sha(str(self.repo.odb.write(pygit2.enums.ObjectType.COMMIT, body)))
         self.repo.set_head(pygit2.Oid(hex=sha))
         return sha
-
-
-def replace_codon(event: Event, codon: CodonId | None) -> Event:
-    return Event(
-        id=event.id,
-        seq=event.seq,
-        timestamp=event.timestamp,
-        type=event.type,
-        data=event.data,
-        run_id=RUN,
-        codon_id=codon,
-    )
 
 
 @pytest.fixture(name="execution")

@@ -118,7 +118,6 @@ def test_the_first_commit_names_its_files(tmp_path: Path) -> None:
     assert manager.get_latest() is None
     repo.write({"a": "1", "b": "2"})
     made = manager.create(1)
-    assert made is not None
     assert made.files_changed == ["a", "b"]
     assert manager.list_checkpoints() == [made]
     assert repo.status() == ""
@@ -142,7 +141,6 @@ def test_a_message_comes_back_exactly(
     """Any message is read back exactly, with its time."""
     repo.write({"app.py": "two\n"})
     made = manager.create(7, message)
-    assert made is not None
     assert made.message == message
     assert manager.list_checkpoints() == [made]
 
@@ -158,7 +156,6 @@ def test_names_are_exact(repo: PersonRepository, manager: CheckpointManager) -> 
     ]
     repo.write(dict.fromkeys(names, "x"))
     made = manager.create(1)
-    assert made is not None
     assert sorted(made.files_changed) == sorted(names)
     assert manager.list_checkpoints()[0].files_changed == made.files_changed
     assert repo.status() == ""
@@ -305,7 +302,6 @@ def test_later_checkpoints_do_not_vanish(
     assert manager.rollback(step=1)
     assert [found.step for found in manager.list_checkpoints()] == [3, 2, 1]
     latest = manager.get_latest()
-    assert latest is not None
     assert latest.step == 1
     assert manager.rollback(step=3)
     assert (repo.root / "app.py").read_text() == "3"
@@ -386,7 +382,6 @@ def test_secrets_and_our_own_files_are_not_committed(
     with pytest.warns(CheckpointWarning, match=r"\.env, \.env\.local, conf/prod\.key, id_rsa "):
         made = manager.create(1)
 
-    assert made is not None
     assert made.files_changed == [".env.example", "app.py", "id_rsa.pub"]
     with pytest.warns(CheckpointWarning):
         assert manager.rollback(commit="HEAD~1")
@@ -399,7 +394,6 @@ def test_a_tracked_secret_is_captured(repo: PersonRepository, manager: Checkpoin
     repo.commit("on purpose", {".env": "A=1"})
     repo.write({".env": "A=2"})
     made = manager.create(1)
-    assert made is not None
     assert made.files_changed == [".env"]
 
 

@@ -77,7 +77,6 @@ def test_the_documented_methods_do_what_they_say_and_more_exactly(project: Path)
         assert not (project / ".hankweave").exists()
 
         first = manager.create(1, "pipes | and -- dashes")
-        assert first is not None
         assert (first.step, first.message) == (1, "pipes | and -- dashes")
         assert first.files_changed == ["a.txt"]
         assert first.short_hash() == first.commit_hash[:7]
@@ -85,7 +84,6 @@ def test_the_documented_methods_do_what_they_say_and_more_exactly(project: Path)
 
         (project / "grün\n.txt").write_text("new")
         second = manager.create(2)
-        assert second is not None
         assert second.files_changed == ["grün\n.txt"]
         assert manager.list_checkpoints() == [second, first]
         assert manager.get_latest() == second
@@ -150,7 +148,6 @@ def test_a_named_step_is_no_numbered_one(
 ) -> None:
     """The whole label must be the number; a label that only contains `step-2` is a name."""
     mark = mark_in(label)
-    assert mark is not None
     assert (mark.step, mark.name, mark.text) == (step, name, text)
 
 
@@ -298,7 +295,6 @@ def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path
 def test_a_killed_program_leaves_no_server(project: Path) -> None:
     """After `kill -9` of the program, its ephemeral server shuts down cleanly by itself."""
     with _script(project, "stay") as script:
-        assert script.stdout is not None
         assert b"pid" in script.stdout.readline()
         pidfd = os.pidfd_open(pid_of_server(project))
         script.send_signal(signal.SIGKILL)

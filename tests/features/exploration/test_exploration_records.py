@@ -83,11 +83,16 @@ def test_as_many_attempts_run_as_may_run_at_a_time() -> None:
     assert ids(next_attempts(with_attempt(full, attempt(2, "failed")))) == ["e-3"]
 
 
-@pytest.mark.parametrize(("score", "expected"), [(9.0, ["e-2"]), (10.0, []), (0.0, ["e-2"])])
-def test_nothing_follows_a_score_that_is_good_enough(score: float, expected: list[str]) -> None:
-    """Attempts that already run are waited for."""
+@pytest.mark.parametrize(
+    ("score", "good_enough", "expected"),
+    [(9.0, 10.0, ["e-2"]), (10.0, 10.0, []), (0.0, 10.0, ["e-2"]), (0.0, -1.0, [])],
+)
+def test_nothing_follows_a_score_that_is_good_enough(
+    score: float, good_enough: float, expected: list[str]
+) -> None:
+    """Zero is a score, too. Attempts that already run are waited for."""
     tried = exploration(
-        attempt(1, "completed", score=score), attempt(2), parallel=1, good_enough=10.0
+        attempt(1, "completed", score=score), attempt(2), parallel=1, good_enough=good_enough
     )
     assert ids(next_attempts(tried)) == expected
     assert has_ended(tried) == (not expected)
@@ -124,12 +129,6 @@ def test_attempts_that_were_not_adopted_have_cost_something_too() -> None:
         ),
     )
     assert dollars_of_attempts(state) == 6.0
-
-
-def test_zero_may_be_good_enough() -> None:
-    """A score of zero is a score."""
-    tried = exploration(attempt(1, "completed", score=0.0), attempt(2), good_enough=-1.0)
-    assert next_attempts(tried) == ()
 
 
 def test_the_best_has_the_highest_score_then_the_lowest_cost_and_time() -> None:

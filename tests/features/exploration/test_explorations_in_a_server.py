@@ -25,7 +25,6 @@ from hankweave_protocol.attempts import (
 )
 from hankweave_protocol.events import AttemptEnded, ErrorEvent, EventData, ExplorationEnded
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import ExplorationSet, Transition
 from hankweave_server.domain.budget.spending import counted, total
@@ -39,7 +38,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
-from support.histories import LATER, MOMENT, a_plan, completed, failed, sha
+from support.histories import LATER, METADATA, MOMENT, a_plan, completed, failed, sha
 from support.timelines import a_state, continued, ended
 from support.waiting import eventually, limited
 
@@ -134,18 +133,7 @@ def execution(root: Path, state: State) -> Layout:
     layout.state_directory.mkdir(parents=True)
     layout.state.write_bytes(codec.encode(state))
     attempt = Attempt(exploration_id="e", attempt_id="e-1", codon_id=CodonId("two"))
-    meta = ExecutionMeta(
-        version="1.0.0",
-        read_only_source_data_path=None,
-        read_only_source_resolved_data_path=None,
-        data_hash=None,
-        hank_hash=None,
-        hank_path=None,
-        link_type="none",
-        created_at=MOMENT,
-        last_used=MOMENT,
-        attempt=attempt,
-    )
+    meta = msgspec.structs.replace(METADATA, attempt=attempt)
     data_source.write_meta(layout, meta)
     return layout
 

@@ -16,7 +16,6 @@ import pytest
 from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import ExplorationSet
 from hankweave_server import fsutil
@@ -25,22 +24,11 @@ from hankweave_server.features.exploration import child
 from hankweave_server.features.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import write_meta
-from support.histories import sha
+from support.histories import METADATA, sha
 from support.timelines import a_state
 from support.waiting import eventually, limited
 
 NOW = "2026-01-01T00:00:00.000Z"
-META = ExecutionMeta(
-    version="1",
-    read_only_source_data_path=None,
-    read_only_source_resolved_data_path=None,
-    data_hash=None,
-    hank_hash=None,
-    hank_path=None,
-    link_type="none",
-    created_at=NOW,
-    last_used=NOW,
-)
 NAMES = ("e-1", "e-2", "e-3")
 
 
@@ -119,7 +107,7 @@ def explorations_in(folder: Path) -> tuple[Explorations, Records]:
         layout = Layout.of_execution(folder / name)
         fsutil.make_private_directory(layout.state_directory)
         attempt = Attempt(exploration_id="e", attempt_id=name, codon_id=CodonId("two"))
-        write_meta(layout, msgspec.structs.replace(META, attempt=attempt))
+        write_meta(layout, msgspec.structs.replace(METADATA, attempt=attempt))
         attempts.append(
             AttemptRecord(attempt_id=name, status="running", execution_path=str(layout.root))
         )

@@ -81,7 +81,6 @@ def test_a_map_has_one_supervisor(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as owner:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == b"owned\n"
         assert directory.supervisor() == owner.pid
         with pytest.raises(Stop) as stopped:

@@ -144,7 +144,6 @@ def queue_of(count: int) -> list[tuple[Item, WantedItem]]:
 def test_an_item_has_its_share_of_the_budget(items: int, typical: float, reserved: float) -> None:
     """A share is more than an equal one if that is too little, or if fewer items are left."""
     start = next_start(queue_of(items), HANK, slots=4, free=8.0, typical=typical)
-    assert start is not None
     assert start.reserved == reserved
 
 
@@ -161,10 +160,8 @@ def test_an_item_that_needed_more_waits_until_there_is_more() -> None:
     cheap = queue_of(1)
     queue = [(cut, WantedItem("a", "1")), *cheap]
     start = next_start(queue, HANK, slots=2, free=5.0, typical=1.0)
-    assert start is not None
     assert start.item == cheap[0][0]
     start = next_start(queue, HANK, slots=2, free=6.0, typical=1.0)
-    assert start is not None
     assert (start.item, start.reserved) == (cut, 6.0)
 
 
@@ -209,7 +206,6 @@ def test_a_budget_is_exceeded_at_most_by_the_last_messages_of_what_runs(
         elif running:
             name = running.pop(order.randrange(len(running)))
             item = state.items[name]
-            assert item.started is not None
             assert item.started.reserved is not None
             limit = item.started.prior + item.started.reserved
             is_cut = wish[name] >= limit

@@ -93,7 +93,6 @@ async def test_a_server_is_found_by_another_pool(tmp_path: Path) -> None:
     assert await POOL.find(launch) is None
     async with working(launch) as server:
         found = await LocalPool(ItemLimits()).find(launch)
-        assert found is not None
         assert found.pid == server.pid
         found.stop()
         with limited():
@@ -117,7 +116,6 @@ def test_the_usage_of_a_process_includes_all_below_it() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         memory, processes = usage_of(process.pid)
         for each in psutil.Process(process.pid).children(recursive=True):

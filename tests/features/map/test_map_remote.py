@@ -106,7 +106,6 @@ async def test_an_item_whose_machine_dies_goes_on_from_its_last_checkpoint(tmp_p
         await eventually(lambda: is_stored_in(remote, "a.txt.1", "two", tmp_path / "looked-at"))
         worker = remote.machines.workers["a.txt.1"]
         course = RemoteServer(worker, worker.item, remote.executor).course()
-        assert course is not None
         assert course.codon == "two"
         worker.kill()
         gate.touch()
@@ -115,8 +114,6 @@ async def test_an_item_whose_machine_dies_goes_on_from_its_last_checkpoint(tmp_p
     assert (remote.work_tree("a.txt") / "count.txt").read_text() == "a.txt\n"
     item = remote.item("a.txt")
     assert item.status == "completed"
-    assert item.started is not None
-    assert item.ended is not None
     assert (item.started.start, item.ended.moves) == (1, 1)
     assert item.ended.lost_ms > 0
 
@@ -203,7 +200,6 @@ async def test_what_ended_while_no_command_was_there_is_collected(tmp_path: Path
 
     machines.workers.clear()
     found = await executor.find(launch)
-    assert found is not None
     assert await found.result() == ItemExit(0)
     assert (layout.work_tree / "count.txt").read_text() == "a\n"
     await executor.forget(launch)

@@ -114,7 +114,6 @@ async def test_a_server_that_finds_the_directory_owned_gives_way(tmp_path: Path)
     executor = Elsewhere([ExitCode.LOCK_HELD], found=[ExitCode.FAILED])
     _, supervisor = await run(tmp_path, executor, "a")
     ended = item_of(supervisor, "a").ended
-    assert ended is not None
     assert (len(executor.launched), ended.exit_code) == (1, ExitCode.FAILED)
 
 
@@ -130,7 +129,6 @@ async def test_a_server_that_ends_by_itself_is_started_three_times(tmp_path: Pat
     ended, supervisor = await run(tmp_path, Elsewhere([-9] * 3), "a")
     assert ended.failed == 1
     record = item_of(supervisor, "a").ended
-    assert record is not None
     assert "3 times" in (record.message or "")
 
 
@@ -153,7 +151,6 @@ async def test_what_was_only_about_to_be_started_has_not_crashed(tmp_path: Path)
     before = [*completed("b", 3.0), started("a")]
     await run(tmp_path, Elsewhere([]), "a", "b", before=before, max_cost=3.0)
     item = MapDirectory(tmp_path).state().items["a"]
-    assert item.ended is not None
     assert (item.status, item.crashes, item.ended.message) == ("stopped", 0, None)
 
 
@@ -162,7 +159,6 @@ async def test_an_item_beyond_a_limit_fails_with_that(tmp_path: Path) -> None:
     executor = Elsewhere([-15], overrun="It used too much.")
     _, supervisor = await run(tmp_path, executor, "a")
     item = item_of(supervisor, "a")
-    assert item.ended is not None
     assert (item.status, item.ended.message) == ("failed", "It used too much.")
 
 

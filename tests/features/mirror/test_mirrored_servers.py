@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,8 +23,9 @@ from hankweave_protocol.events import ServerDegraded, ServerRecovered
 from hankweave_protocol.ids import Sha
 from hankweave_server.features.mirror.contents import MirrorRepository
 from hankweave_server.features.mirror.lease import Lease, taken
-from hankweave_server.features.mirror.remote import LEASE_REF, Remote
+from hankweave_server.features.mirror.remote import Remote
 from support.command_line import hankweave
+from support.mirrors import in_remote
 from support.running_server import RunningServer, journal, run_headless, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually
@@ -33,14 +33,6 @@ from support.watching import after_plan, events_of, refused
 
 AT_ONCE = 0.001
 """Seconds in which no push can be made."""
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Provide a bare repository, as a NAS has it."""
-    path = tmp_path / "mirror.git"
-    subprocess.run(("git", "init", "--quiet", "--bare", path), check=True)
-    return path
 
 
 @asynccontextmanager
@@ -55,12 +47,7 @@ async def mirrored(bare: Path, lease: str) -> AsyncIterator[tuple[RunningServer,
 
 
 def lease_in(bare: Path) -> Lease:
-    return MirrorRepository(bare, None).lease(tip_of(bare))
-
-
-def tip_of(bare: Path) -> Sha:
-    command = ("git", "-C", bare, "rev-parse", "--verify", LEASE_REF)
-    return Sha(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+    return MirrorRepository(bare, None).lease(Sha(in_remote(bare)))
 
 
 @pytest.mark.command("mirror.status", "mirror.now", "mirror.off")
@@ -79,7 +66,6 @@ async def test_a_client_sees_how_far_the_mirror_is_pushes_and_ends_it(bare: Path
         assert behind.problem is not None
         assert behind.lease_held
         status = await client.send(GetServerStatus())
-        assert status.mirror is not None
         assert status.mirror.address == str(bare)
         assert (
             await refused(client, MirrorNow(within_seconds=AT_ONCE))
@@ -100,14 +86,14 @@ async def test_a_client_sees_how_far_the_mirror_is_pushes_and_ends_it(bare: Path
         lease = lease_in(bare)
         assert lease.released
         assert lease.last_event_seq >= now.mirrored_seq
-        tip = tip_of(bare)
+        tip = in_remote(bare)
         await client.send(CheckpointCreate(label="without it"))
         assert (await client.send(GetServerStatus())).mirror is None
         assert (await refused(client, GetMirrorStatus())).code == ErrorCode.INVALID_COMMAND
 
         assert not (server.execution / ".hankweave" / "mirror").exists()
 
-    assert tip_of(bare) == tip
+    assert in_remote(bare) == tip
     (journaled,) = events_of(server.execution, ServerDegraded)
     assert journaled == degraded
     assert [each.code for each in events_of(server.execution, ServerRecovered)] == [degraded.code]
@@ -181,9 +167,9 @@ async def test_the_terminal_says_that_an_execution_goes_on_elsewhere(bare: Path)
     shown = hankweave("mirror", *here, code=0).stdout
     assert "it goes on elsewhere" in shown
     assert "lease    elsewhere, not released (epoch 2)" in shown
-    tip = tip_of(bare)
+    tip = in_remote(bare)
     hankweave("mirror", "off", *here, code=0)
-    assert tip_of(bare) == tip
+    assert in_remote(bare) == tip
     assert not (execution / ".hankweave" / "mirror").exists()
     assert "has no mirror" in hankweave("mirror", "off", *here, code=1).stderr
 

@@ -105,6 +105,7 @@ class World:
 
     @asynccontextmanager
     async def mirroring(self, mode: Mode) -> AsyncIterator[Mirroring]:
+        """Run the mirror of a server that has just taken the lease; a test that hangs fails."""
         lease = taken(None, execution_id="e", owner="here", nonce="n", ttl=TTL)
         begun = Composed(Sha("f" * 40), lease, Segments())
         self.ref = begun.sha
@@ -135,10 +136,11 @@ class World:
             newest=lambda: self.journal,
             nap=no_time,
         )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(mirroring.run)
-            yield mirroring
-            tasks.cancel_scope.cancel()
+        with limited():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(mirroring.run)
+                yield mirroring
+                tasks.cancel_scope.cancel()
 
 
 @pytest.fixture
@@ -152,23 +154,21 @@ def unreachable(_new: Sha, _expected: Sha | None) -> Pushed:
 
 async def test_in_sync_mode_nothing_is_published_before_it_is_in_the_mirror(world: World) -> None:
     """The writer waits until a push has carried the event."""
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            await mirroring.written()
-            assert mirroring.mirrored == world.journal
-            assert world.ref == Sha(f"{1:040x}")
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
+        assert mirroring.mirrored == world.journal
+        assert world.ref == Sha(f"{1:040x}")
 
 
 async def test_in_async_mode_nothing_waits(world: World) -> None:
     """The event is in the journal alone when it is published."""
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            world.grow()
-            await mirroring.written()
-            assert mirroring.mirrored != world.journal
-            await mirroring.push_now()
-            assert mirroring.mirrored == world.journal
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.written()
+        assert mirroring.mirrored != world.journal
+        await mirroring.push_now()
+        assert mirroring.mirrored == world.journal
 
 
 async def test_what_is_written_during_a_push_is_in_the_next_one(world: World) -> None:
@@ -180,13 +180,12 @@ async def test_what_is_written_during_a_push_is_in_the_next_one(world: World) ->
         return Pushed("done")
 
     world.answers.append(slow)
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            await mirroring.written()
-            assert mirroring.mirrored == Position(1, 100)
-            await mirroring.written()
-            assert mirroring.mirrored == Position(2, 200)
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
+        assert mirroring.mirrored == Position(1, 100)
+        await mirroring.written()
+        assert mirroring.mirrored == Position(2, 200)
 
 
 async def test_a_lost_lease_ends_the_pushes(world: World) -> None:
@@ -201,10 +200,8 @@ async def test_a_lost_lease_ends_the_pushes(world: World) -> None:
         world.ref = Sha("e" * 40)
         world.grow()
         tasks.start_soon(write, mirroring)
-        with limited():
-            await world.has_reacted()
-            await anyio.wait_all_tasks_blocked()
-
+        await world.has_reacted()
+        await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
 
     assert not written
@@ -215,10 +212,9 @@ async def test_a_lost_lease_ends_the_pushes(world: World) -> None:
 async def test_a_push_that_fails_is_repeated(world: World) -> None:
     """The event waits, the problem is reported, and its end too."""
     world.answers += [unreachable, unreachable]
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            await mirroring.written()
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
 
     assert world.reacted == ["no route to host", "no route to host", "relieved"]
 
@@ -226,10 +222,9 @@ async def test_a_push_that_fails_is_repeated(world: World) -> None:
 async def test_an_execution_that_cannot_be_read_for_a_push_is_tried_again(world: World) -> None:
     """A full disk may be the reason; nothing is pushed until then, and the server goes on."""
     world.obstacles += ["the disk is full"]
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            await mirroring.written()
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
 
     assert world.reacted == ["the disk is full", "relieved"]
 
@@ -242,24 +237,22 @@ async def test_a_push_that_arrives_late_is_recognised(world: World) -> None:
         return Pushed("not done", None, 0, "no answer")
 
     world.answers.append(late)
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            await mirroring.written()
-            assert mirroring.mirrored == world.journal
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
+        assert mirroring.mirrored == world.journal
 
     assert not any(each.startswith("lost") for each in world.reacted)
 
 
 async def test_nothing_is_written_while_the_lease_has_run_out(world: World) -> None:
     """The agent is stopped; both go on when a push has succeeded."""
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            await mirroring.may_write()
-            world.clock.seconds = owned_until(world.clock.seconds, TTL)
-            world.answers.append(unreachable)
-            await mirroring.may_write()
-            assert mirroring.is_held
+    async with world.mirroring("async") as mirroring:
+        await mirroring.may_write()
+        world.clock.seconds = owned_until(world.clock.seconds, TTL)
+        world.answers.append(unreachable)
+        await mirroring.may_write()
+        assert mirroring.is_held
 
     assert world.reacted == ["lapsed", "no route to host", "relieved", "regained"]
 
@@ -273,51 +266,47 @@ async def test_the_lease_counts_from_the_beginning_of_a_push(world: World) -> No
         return Pushed("done")
 
     world.answers.append(slow)
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            world.grow()
-            await mirroring.push_now()
-            assert not mirroring.is_held
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.push_now()
+        assert not mirroring.is_held
 
 
 async def test_an_orderly_end_frees_the_lease(world: World) -> None:
     """Whatever is left goes with it, and no push follows."""
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            world.grow()
-            await mirroring.release()
-            assert mirroring.lease.released
-            assert mirroring.mirrored == world.journal
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.release()
+        assert mirroring.lease.released
+        assert mirroring.mirrored == world.journal
 
     assert world.composed == 1
 
 
 async def test_what_pushes_have_sent_is_packed_now_and_then(world: World) -> None:
     """Beside further pushes; what later ones have made superfluous is removed more rarely."""
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            while True not in world.tidied:
-                world.grow()
-                await mirroring.written()
+    async with world.mirroring("sync") as mirroring:
+        while True not in world.tidied:
+            world.grow()
+            await mirroring.written()
 
-            assert mirroring.tally.pushes >= CLEANED_AFTER
-            assert mirroring.tally.pushes >= len(world.tidied) * PACKED_AFTER
+        assert mirroring.tally.pushes >= CLEANED_AFTER
+        assert mirroring.tally.pushes >= len(world.tidied) * PACKED_AFTER
 
     assert len(world.tidied) > 1
 
 
 async def test_a_server_that_ends_its_mirror_waits_for_nothing(world: World) -> None:
     """The lease is released, no push follows, and the journal grows as without a mirror."""
-    with limited():
-        async with world.mirroring("sync") as mirroring:
-            world.grow()
-            assert await mirroring.end(LIMIT)
-            assert mirroring.lease.released
-            world.grow()
-            world.clock.seconds += TTL
-            await mirroring.may_write()
-            await mirroring.written()
-            await mirroring.release()
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        assert await mirroring.end(LIMIT)
+        assert mirroring.lease.released
+        world.grow()
+        world.clock.seconds += TTL
+        await mirroring.may_write()
+        await mirroring.written()
+        await mirroring.release()
 
     assert world.composed == 1
 
@@ -331,15 +320,14 @@ async def test_a_mirror_that_cannot_be_reached_ends_all_the_same(world: World) -
         written.set()
 
     world.answers += [unreachable] * 1000
-    with limited():
-        async with world.mirroring("sync") as mirroring, anyio.create_task_group() as tasks:
-            world.grow()
-            world.clock.seconds = owned_until(world.clock.seconds, TTL)
-            tasks.start_soon(write, mirroring)
-            tasks.start_soon(mirroring.push_now)
-            await world.has_reacted()
-            assert not await mirroring.end(0)
-            await written.wait()
+    async with world.mirroring("sync") as mirroring, anyio.create_task_group() as tasks:
+        world.grow()
+        world.clock.seconds = owned_until(world.clock.seconds, TTL)
+        tasks.start_soon(write, mirroring)
+        tasks.start_soon(mirroring.push_now)
+        await world.has_reacted()
+        assert not await mirroring.end(0)
+        await written.wait()
 
     assert world.reacted[0] == "lapsed"
     assert world.reacted[-1] == "regained"
@@ -355,41 +343,39 @@ def shown_status(world: World, mirroring: Mirroring) -> MirrorStatus:
 
 async def test_the_status_says_how_far_the_mirror_is_behind(world: World) -> None:
     """It counts events, bytes and seconds; after a push, there is nothing to count."""
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            world.grow()
-            world.grow()
-            world.clock.seconds += 0.5
-            status = shown_status(world, mirroring)
-            behind = status.events_behind, status.bytes_behind, status.seconds_behind
-            assert behind == (2, 200, 0.5)
-            await mirroring.push_now()
-            world.clock.seconds += 4
-            status = shown_status(world, mirroring)
-            behind = status.events_behind, status.bytes_behind, status.seconds_behind
-            assert behind == (0, 0, 0)
-            assert (status.mirrored_seq, status.mirrored_bytes) == (2, 200)
-            assert (status.pushes, status.sent_bytes, status.seconds_since_push) == (2, 100, 4)
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        world.grow()
+        world.clock.seconds += 0.5
+        status = shown_status(world, mirroring)
+        behind = status.events_behind, status.bytes_behind, status.seconds_behind
+        assert behind == (2, 200, 0.5)
+        await mirroring.push_now()
+        world.clock.seconds += 4
+        status = shown_status(world, mirroring)
+        behind = status.events_behind, status.bytes_behind, status.seconds_behind
+        assert behind == (0, 0, 0)
+        assert (status.mirrored_seq, status.mirrored_bytes) == (2, 200)
+        assert (status.pushes, status.sent_bytes, status.seconds_since_push) == (2, 100, 4)
 
 
 async def test_the_status_says_who_has_the_lease_and_how_long(world: World) -> None:
     """The time left is that without any doubt; a token in the address is not shown."""
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            held = shown_status(world, mirroring)
-            assert (held.owner, held.epoch, held.ttl_seconds, held.lease_held) == (
-                "here",
-                1,
-                TTL,
-                True,
-            )
-            assert held.lease_seconds_left == owned_until(0, TTL)
-            assert held.address == "https://***@host/mirror.git"
-            world.answers += [unreachable] * 1000
-            world.clock.seconds += TTL
-            await world.has_reacted()
-            lapsed = shown_status(world, mirroring)
-            assert (lapsed.lease_held, lapsed.lease_seconds_left) == (False, 0)
+    async with world.mirroring("async") as mirroring:
+        held = shown_status(world, mirroring)
+        assert (held.owner, held.epoch, held.ttl_seconds, held.lease_held) == (
+            "here",
+            1,
+            TTL,
+            True,
+        )
+        assert held.lease_seconds_left == owned_until(0, TTL)
+        assert held.address == "https://***@host/mirror.git"
+        world.answers += [unreachable] * 1000
+        world.clock.seconds += TTL
+        await world.has_reacted()
+        lapsed = shown_status(world, mirroring)
+        assert (lapsed.lease_held, lapsed.lease_seconds_left) == (False, 0)
 
 
 async def test_the_status_has_the_error_of_git_until_a_push_succeeds(world: World) -> None:
@@ -401,10 +387,9 @@ async def test_the_status_has_the_error_of_git_until_a_push_succeeds(world: Worl
         return unreachable(new, expected)
 
     world.answers += [fails, fails]
-    with limited():
-        async with world.mirroring("async") as mirroring:
-            world.grow()
-            await mirroring.push_now()
-            assert shown_status(world, mirroring).problem is None
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.push_now()
+        assert shown_status(world, mirroring).problem is None
 
     assert seen == [None, "no route to host"]

@@ -21,14 +21,6 @@ from support.waiting import eventually_blocking
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Provide a bare repository, as a NAS or a hosted service has it."""
-    path = tmp_path / "mirror.git"
-    subprocess.run(("git", "init", "--quiet", "--bare", path), check=True)
-    return path
-
-
-@pytest.fixture
 def machine(tmp_path: Path, bare: Path) -> Machine:
     return Machine(tmp_path / "one", bare)
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.cli import sessions
 from hankweave_server.errors import ExitCode, Stop
@@ -47,6 +46,8 @@ from hankweave_server.worktree import data_source
 from support.attached import StillClock
 from support.checkpointing import RUN, EngineAccess, a_request
 from support.git_facts import GitWitness
+from support.histories import METADATA
+from support.mirrors import in_remote
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank
 
@@ -89,18 +90,7 @@ class Owner:
         self.layout = layout
         self.engine = CheckpointEngine.open(layout)
         self.data_hash: str | None = None
-        self.meta = ExecutionMeta(
-            version=data_source.META_VERSION,
-            read_only_source_data_path=None,
-            read_only_source_resolved_data_path=None,
-            data_hash=None,
-            hank_hash=None,
-            hank_path=None,
-            link_type="none",
-            created_at="2025-01-04T12:00:00.000Z",
-            last_used="2025-01-04T12:00:00.000Z",
-            in_place=in_place,
-        )
+        self.meta = msgspec.structs.replace(METADATA, in_place=in_place)
         layout.journal.parent.mkdir()
         layout.journal.write_bytes(b"".join(LINES))
         self.repository = MirrorRepository(
@@ -146,14 +136,6 @@ class Owner:
 
         self.last = composed
         return True
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Provide a bare repository, as a NAS or a hosted service has it."""
-    path = tmp_path / "mirror.git"
-    subprocess.run(("git", "init", "--quiet", "--bare", path), check=True)
-    return path
 
 
 @pytest.fixture
@@ -218,11 +200,6 @@ def refs(layout: Layout) -> tuple[str, dict[str, Sha]]:
     repo = ShadowRepo(layout.shadow_repository)
     with closing(repo):
         return (layout.shadow_repository / "HEAD").read_text(), repo.references()
-
-
-def in_remote(bare: Path) -> str:
-    command = ("git", "-C", bare, "rev-parse", "--verify", LEASE_REF)
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 # --- what is restored -----------------------------------------------------------------------------
@@ -390,7 +367,6 @@ def test_the_hank_and_what_it_names_are_restored(
     owner.push(released=True)
     new = machine.resume()
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.hank_path == str(new.state_directory / "hank" / "my.json")
     assert tree(new.state_directory / "hank").keys() == {"my.json", "prompts/a.md"}
 
@@ -416,7 +392,6 @@ def test_a_hank_that_the_mirror_does_not_have_must_be_named(
         f"Name it: `hankweave resume {machine.bare} HANK`.",
     )
     meta = data_source.read_meta(machine.resume(hank=hank))
-    assert meta is not None
     assert meta.hank_path == str(hank)
 
 
@@ -456,7 +431,6 @@ def test_equal_data_elsewhere_are_used(
     new = machine.resume(data=tmp_path / "elsewhere" / name)
     assert (new.data_source / "rows.csv").read_text() == "1\n"
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.data_hash == data_source.data_hash(tmp_path / "elsewhere" / name)
 
 
@@ -493,7 +467,6 @@ def test_data_in_the_mirror_are_restored(
     assert (new.data_source / "rows.csv").read_text() == "1\n"
     assert (new.data_source / "below" / "more.csv").exists() == (not name)
     meta = data_source.read_meta(new)
-    assert meta is not None
     assert meta.link_type == "copy"
 
 

@@ -79,7 +79,6 @@ EVENTS: list[tuple[EventData, str, str]] = [
 def test_notifications_hold_no_text_of_agents(event: EventData, kind: str, text: str) -> None:
     """Names, numbers and times alone; texts of agents and people are kept apart."""
     notification = of_event(event)
-    assert notification is not None
     assert (notification.kind, notification.text) == (kind, text)
     assert SECRET not in repr((notification.title, notification.text, notification.data))
 

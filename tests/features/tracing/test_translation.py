@@ -342,6 +342,16 @@ def a_story() -> Story:
     return story
 
 
+def an_agent_at_work() -> Story:
+    """A run whose only codon has just begun."""
+    story = Story()
+    story.append(PlanSet(execution_plan=a_plan("observe")))
+    story.begin(a_run(ONE))
+    story.start("observe")
+    story.move(starting(), initializing(), running())
+    return story
+
+
 def test_runs_codons_and_calls_are_a_tree() -> None:
     """Each run is a trace; a codon is a child of its run, and a tool call of its codon."""
     story = a_story()
@@ -542,10 +552,7 @@ def test_events_before_a_run_are_not_taken_for_its_own() -> None:
 
 def test_a_run_whose_journal_is_too_long_is_ended_all_the_same() -> None:
     """Without any of its events, its spans are as they were named; what happened is unknown."""
-    story = Story()
-    story.append(PlanSet(execution_plan=a_plan("observe")))
-    story.begin(a_run(ONE))
-    story.start("observe")
+    story = an_agent_at_work()
     agent = traceparent(ONE, story.state.runs[0].codons[0], is_sampled=True)
     follows = Tracing("nightly")
     follows.recall(story.state, [])
@@ -578,11 +585,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_duration() -> None:
 
 def test_a_flood_is_counted() -> None:
     """A span has a limited number of events, and a second a limited number of tool calls."""
-    story = Story()
-    story.append(PlanSet(execution_plan=a_plan("observe")))
-    story.begin(a_run(ONE))
-    story.start("observe")
-    story.move(starting(), initializing(), running())
+    story = an_agent_at_work()
     for number in range(CALLS_A_SECOND + 5):
         story.call(f"t{number}")
         story.back(f"t{number}")
@@ -602,11 +605,7 @@ def test_a_flood_is_counted() -> None:
 
 def test_an_agent_cannot_make_up_names_without_end() -> None:
     """Each would be a time series; a name that was seen before stays as it is."""
-    story = Story()
-    story.append(PlanSet(execution_plan=a_plan("observe")))
-    story.begin(a_run(ONE))
-    story.start("observe")
-    story.move(starting(), initializing(), running())
+    story = an_agent_at_work()
     used = [*(f"tool-{number}" for number in range(MOST_TOOLS)), "one-more", "x" * 5000, "tool-7"]
     for number, tool in enumerate(used):
         story.clock.moment += timedelta(seconds=1)
