@@ -24,12 +24,12 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -186,23 +186,46 @@ class LongJournalLine:
         return pread_all(self.descriptor, max(0, min(most, self.size - at)), self.offset + at)
 
 
-class ReadableJournal(Protocol):
-    """A journal of which any line can be read."""
+class ReadableJournal(ABC):
+    """An open journal of which any line can be read."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Take over an open file, which `close` closes."""
+        self.path = path
+        self._descriptor = descriptor
+        self._whole = Whole(self.stored)
 
     @property
-    def path(self) -> Path: ...
-
-    @property
+    @abstractmethod
     def last_seq(self) -> int: ...
 
-    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Return the lines after a seq, oldest first, without their newlines."""
-
+    @abstractmethod
     def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Return lines as `read` does, with snapshots as they are in the file."""
 
+    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Return the events after a seq as they were published, oldest first, without newlines.
 
-class Journal:
+        Raises JournalCorrupt, with the number of the line, for one that is not the event it
+        should be, or that continues one that is not there.
+        """
+        lines = self.stored(since_seq, limit)
+        return [self._published(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)]
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _published(self, seq: int, line: bytes) -> bytes:
+        try:
+            return self._whole.line(seq, line)
+        except ValueError as fault:
+            raise JournalCorrupt(self.path, seq, str(fault)) from fault
+
+
+class Journal(ReadableJournal):
     """An open journal: appends at the end, reads anywhere.
 
     One thread may append while another reads: a reader sees whole lines only, because the
@@ -210,10 +233,8 @@ class Journal:
     """
 
     def __init__(self, path: Path, descriptor: int, marks: Bookmarks) -> None:
-        self.path = path
-        self._descriptor = descriptor
+        super().__init__(path, descriptor)
         self._marks = marks
-        self._whole = Whole(self.stored)
 
     @property
     def marks(self) -> Bookmarks:
@@ -286,20 +307,6 @@ class Journal:
         """Bytes of all lines whose append has returned."""
         return self._marks.size
 
-    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Return the events after a seq as they were published, oldest first.
-
-        Raises JournalCorrupt for an event that continues one that is not there.
-        """
-        lines = self.stored(since_seq, limit)
-        return [self._published(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)]
-
-    def _published(self, seq: int, line: bytes) -> bytes:
-        try:
-            return self._whole.line(seq, line)
-        except ValueError as fault:
-            raise JournalCorrupt(self.path, seq, str(fault)) from fault
-
     def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Return the lines after a seq, oldest first, without their newlines.
 
@@ -369,12 +376,6 @@ class Journal:
             raise self._taken_back(error) from error
 
         self._marks.extend(len(line) + 1 for line in lines)
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def _taken_back(self, error: OSError) -> JournalWriteFailed:
         text = f"Cannot append to the journal: {error}"

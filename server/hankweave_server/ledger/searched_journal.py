@@ -16,8 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hankweave_server.ledger.journal import JournalCorrupt, pread_all, seq_in
-from hankweave_server.ledger.snapshots import Whole
+from hankweave_server.ledger.journal import JournalCorrupt, ReadableJournal, pread_all, seq_in
 
 _NEAR = 64 << 10
 """Bytes that are read at once rather than searched."""
@@ -40,45 +39,28 @@ def of_types(types: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rb'"type":"(?:' + names + rb')"')
 
 
-class SearchedJournal:
+class SearchedJournal(ReadableJournal):
     """An open journal that may belong to a running server; nothing in it is changed.
 
     It ends with the last whole event that was there when it was opened.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take over an open file, which `close` closes."""
-        self.path = path
-        self._descriptor = descriptor
+        super().__init__(path, descriptor)
         try:
-            self.last_seq, self.size = self._end()
+            self._last_seq, self.size = self._end()
         except BaseException:
             self.close()
             raise
 
         self._seqs, self._offsets = [0, self.last_seq], [0, self.size]
         """Where some lines end, in order."""
-        self._whole = Whole(self.stored)
 
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Return the lines after a seq, oldest first, without their newlines.
-
-        Raises JournalCorrupt, with the number of the line, for one that is not the event it
-        should be.
-        """
-        lines = self.stored(since_seq, limit)
-        return [
-            self._made_whole(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)
-        ]
+    @property
+    def last_seq(self) -> int:
+        return self._last_seq
 
     def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Return lines as `read` does, with snapshots as they are in the file."""
         since = min(max(since_seq, 0), self.last_seq)
         count = self.last_seq - since if limit is None else min(limit, self.last_seq - since)
         if count <= 0:
@@ -92,12 +74,6 @@ class SearchedJournal:
 
         self._note(since + count, begin + sum(len(line) + 1 for line in lines))
         return lines
-
-    def _made_whole(self, seq: int, line: bytes) -> bytes:
-        try:
-            return self._whole.line(seq, line)
-        except ValueError as fault:
-            raise JournalCorrupt(self.path, seq, str(fault)) from fault
 
     def check(self) -> None:
         """Read every line; raise JournalCorrupt at the first that is damaged."""
@@ -123,7 +99,7 @@ class SearchedJournal:
             for at in sorted(found, reverse=True):
                 until = block.index(b"\n", at)
                 line = block[at:until]
-                yield begin + until + 1, self._made_whole(seq_in(line) or 0, line)
+                yield begin + until + 1, self._published(seq_in(line) or 0, line)
 
             end = begin
 
