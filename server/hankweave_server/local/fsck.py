@@ -34,6 +34,7 @@ from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.installed import parts
 from hankweave_server.ledger.writer import LedgerFailed
+from hankweave_server.local.hints import stop_at
 from hankweave_server.local.journals import journal_lines
 from hankweave_server.local.progress import ReportProgress, report_store_progress
 from hankweave_server.local.takeover import (
@@ -61,12 +62,7 @@ def fsck(layout: Layout, command: StoreFsck, report_progress: ReportProgress) ->
 
         return anyio.run(_check, layout, _recorded(layout), report_progress)
     except Refused as refused:
-        raise Stop(
-            f"{refused.message} ({refused.code})",
-            ExitCode.FAILED,
-            hint=refused.hint,
-            code=refused.code,
-        ) from None
+        raise stop_at(refused, refused.hint) from None
     except (ShadowRepositoryError, InsufficientSpace, LedgerFailed) as error:
         raise disk_stop(error, layout.root) from None
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.hints import Hint
+from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.targeting import is_default
 
 WORDS: Final[Mapping[str, str]] = {
@@ -49,6 +52,12 @@ def terminal_hint(hint: str | None, root: Path | None = None) -> str | None:
 
     hint = WORDS.get(hint, hint)
     return hint if root is None else _aimed(hint, root)
+
+
+def stop_at(refused: Refused | CommandRefused, hint: str | None) -> Stop:
+    """Return the error for a refusal, with its hint in these words."""
+    message = f"{refused.message} ({refused.code})"
+    return Stop(message, ExitCode.FAILED, hint=hint, code=refused.code)
 
 
 def command(words: str, root: Path) -> str:

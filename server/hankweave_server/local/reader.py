@@ -57,6 +57,7 @@ from hankweave_server.installed import parts
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal
+from hankweave_server.local.hints import stop_at
 from hankweave_server.local.journals import nothing_in, searching_journal
 from hankweave_server.paths import Layout
 
@@ -76,12 +77,7 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
     try:
         return anyio.run(session)
     except Refused as refused:
-        raise Stop(
-            f"{refused.message} ({refused.code})",
-            ExitCode.FAILED,
-            hint=refused.hint,
-            code=refused.code,
-        ) from None
+        raise stop_at(refused, refused.hint) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.hints import command, terminal_hint
+from hankweave_server.local.hints import command, stop_at, terminal_hint
 from hankweave_server.local.progress import ReportProgress, discard_progress, watched
 from hankweave_server.local.targeting import require_execution
 from hankweave_server.worktree.data_source import layout_of
@@ -73,10 +73,7 @@ def at_server(
 
 
 def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
-    hint = terminal_hint(refused.hint, root)
-    return Stop(
-        f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint, code=refused.code
-    )
+    return stop_at(refused, terminal_hint(refused.hint, root))
 
 
 def _unanswered(error: Exception, root: Path) -> Stop:
