@@ -123,7 +123,6 @@ class _Pending:
     logged_at: str
     direction: Direction
     frame: bytes
-    error: str | None
 
 
 class TrafficLog:
@@ -151,13 +150,13 @@ class TrafficLog:
         """The last batch could not be written; reported once, not for each batch."""
         self._wake = anyio.Event()
 
-    def record(self, direction: Direction, frame: bytes, *, error: str | None = None) -> None:
+    def record(self, direction: Direction, frame: bytes) -> None:
         """Accept a frame for the log; never waits and never fails."""
         if self._pending_bytes + len(frame) > PENDING_LIMIT:
             self._left_out += 1
             return
 
-        self._pending.append(_Pending(to_text(self._clock.now()), direction, frame, error))
+        self._pending.append(_Pending(to_text(self._clock.now()), direction, frame))
         self._pending_bytes += len(frame)
         if len(self._pending) == 1:
             self._wake.set()
@@ -213,7 +212,7 @@ class TrafficLog:
             logged_at=pending.logged_at,
             direction=pending.direction,
             message=msgspec.Raw(message),
-            metadata=TrafficMetadata(size=len(pending.frame), error=pending.error or error),
+            metadata=TrafficMetadata(size=len(pending.frame), error=error),
         )
         return encode(record) + b"\n"
 
