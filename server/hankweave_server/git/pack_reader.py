@@ -90,6 +90,8 @@ _INDEX_START = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT = struct.Struct(">256I")
 _NAMES_FROM = len(_INDEX_START) + _FAN_OUT.size
 _NAME = 20
+"""Bytes of a name, and of a checksum."""
+
 _TRAILER = 2 * _NAME
 _FAR = 1 << 31
 """Flag in an offset that is a row number in the table of eight-byte offsets."""
@@ -477,12 +479,6 @@ def _inflated(file: _PackFile, position: int) -> Iterator[bytes]:
         raise PackDamaged(str(problem)) from problem
 
 
-_SIGNATURE = b"\xfftOc\x00\x00\x00\x02"
-_HEADER_SIZE = 8 + 1024
-_IN_LARGE_TABLE = 1 << 31
-_CHECKSUM = 20
-
-
 class Record(NamedTuple):
     """One object as its pack stores it."""
 
@@ -496,31 +492,31 @@ class Record(NamedTuple):
 def count_in(index: Path) -> int:
     """Return how many objects an index lists, from its head alone; 0 if it is truncated."""
     with index.open("rb") as content:
-        head = content.read(_HEADER_SIZE)
+        head = content.read(_NAMES_FROM)
 
-    return int.from_bytes(head[-4:]) if len(head) == _HEADER_SIZE else 0
+    return int.from_bytes(head[-4:]) if len(head) == _NAMES_FROM else 0
 
 
 def read_index(index: Path) -> list[Record]:
     """Return the records of a pack in pack order; raise ValueError for a torn index."""
     content = index.read_bytes()
-    body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
-    if body[:8] != _SIGNATURE or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
+    body, checksum = content[:-_NAME], content[-_NAME:]
+    if body[:8] != _INDEX_START or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
         raise ValueError(f"{index.name} is not a version 2 pack index")
 
-    (count,) = struct.unpack_from(">I", body, _HEADER_SIZE - 4)
-    crcs = _HEADER_SIZE + 20 * count
+    (count,) = struct.unpack_from(">I", body, _NAMES_FROM - 4)
+    crcs = _NAMES_FROM + 20 * count
     offsets = crcs + 4 * count
     large = offsets + 4 * count
     found = sorted(
         zip(
             _offsets(body, struct.unpack_from(f">{count}I", body, offsets), large),
-            (body[at : at + 20] for at in range(_HEADER_SIZE, crcs, 20)),
+            (body[at : at + 20] for at in range(_NAMES_FROM, crcs, 20)),
             struct.unpack_from(f">{count}I", body, crcs),
             strict=True,
         )
     )
-    end = index.with_suffix(".pack").stat().st_size - _CHECKSUM
+    end = index.with_suffix(".pack").stat().st_size - _NAME
     starts = [offset for offset, _, _ in found]
     lengths = [after - before for before, after in pairwise([*starts, end])]
     return [
@@ -532,8 +528,6 @@ def read_index(index: Path) -> list[Record]:
 def _offsets(body: bytes, short: tuple[int, ...], large: int) -> list[int]:
     """Replace the row numbers of offsets beyond 2 GiB by the offsets themselves."""
     return [
-        struct.unpack_from(">Q", body, large + 8 * (offset - _IN_LARGE_TABLE))[0]
-        if offset & _IN_LARGE_TABLE
-        else offset
+        struct.unpack_from(">Q", body, large + 8 * (offset - _FAR))[0] if offset & _FAR else offset
         for offset in short
     ]

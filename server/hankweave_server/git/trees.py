@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from hankweave_server.worktree.names import joined, parent_of, parents_of
+from hankweave_server.worktree.names import joined, name_of, parent_of, parents_of
 from hankweave_server.worktree.stat_index import Folder, Signature, StatIndex
 
 REGULAR = 0o100644
@@ -314,7 +314,7 @@ def with_changes(
     """
     changed: dict[bytes, dict[bytes, Entry | None]] = {b"": {}}
     for path, entry in changes.items():
-        changed.setdefault(parent_of(path), {})[_name_of(path)] = entry
+        changed.setdefault(parent_of(path), {})[name_of(path)] = entry
         for folder in parents_of(path):
             changed.setdefault(folder, {})
 
@@ -323,7 +323,7 @@ def with_changes(
     for folder in outer_first:
         digest = tree
         if folder:
-            found = before[parent_of(folder)].get(_name_of(folder))
+            found = before[parent_of(folder)].get(name_of(folder))
             digest = found.digest if found is not None and found.mode == FOLDER else None
 
         before[folder] = dict(parsed(read(digest))) if digest else {}
@@ -339,17 +339,13 @@ def with_changes(
         if not folder:
             return add(encoded(entries))
 
-        above, name = changed[parent_of(folder)], _name_of(folder)
+        above, name = changed[parent_of(folder)], name_of(folder)
         if entries:
             above[name] = Entry(FOLDER, add(encoded(entries)))
         elif before[folder]:
             above.setdefault(name, None)
 
     raise AssertionError("the root is the last folder")
-
-
-def _name_of(path: bytes) -> bytes:
-    return path.rpartition(b"/")[2]
 
 
 def _entries_as_stored(read: ReadTree, tree: Entry | None) -> set[tuple[bytes, bytes, bytes]]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from hankweave_protocol.records import ArchiveMove
 from hankweave_server import fsutil
 from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS, Descent
-from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of, parents_of
+from hankweave_server.worktree.names import OUR_PREFIX, joined, name_of, parent_of, parents_of
 from hankweave_server.worktree.stat_index import signature_of
 from hankweave_server.worktree.tree_writer import rename_to_free_name
 
@@ -179,7 +179,7 @@ def _carry(here: Descent, there: Descent, move: ArchiveMove, made: list[bytes]) 
 
 
 def _rename(here: Descent, there: Descent, move: ArchiveMove) -> None:
-    old, new = _name_of(move.source), _name_of(move.target)
+    old, new = name_of(move.source), name_of(move.target)
     old_folder, new_folder = here.folder_of(move.source), there.folder_of(move.target)
     if here is there:  # One descent holds one folder.
         with contextlib.ExitStack() as stack:
@@ -263,7 +263,7 @@ def _complete_copy(here: Descent, there: Descent, move: ArchiveMove) -> None:
         and _marks(source) == _marks(target)
         and _has_same_content(here, there, move)
     ):
-        os.unlink(_name_of(move.source), dir_fd=here.folder_of(move.source))
+        os.unlink(name_of(move.source), dir_fd=here.folder_of(move.source))
 
 
 def _marks(status: os.stat_result) -> tuple[int, int, int]:
@@ -275,7 +275,7 @@ def _has_same_content(here: Descent, there: Descent, move: ArchiveMove) -> bool:
     status = here.status(move.source)
     assert status is not None, "its marks were compared"
     if stat.S_ISLNK(status.st_mode):
-        first, second = (os.readlink(_name_of(p), dir_fd=d.folder_of(p)) for d, p in ends)
+        first, second = (os.readlink(name_of(p), dir_fd=d.folder_of(p)) for d, p in ends)
         return first == second
 
     if not stat.S_ISREG(status.st_mode):
@@ -284,7 +284,7 @@ def _has_same_content(here: Descent, there: Descent, move: ArchiveMove) -> bool:
     with contextlib.ExitStack() as stack:
         source, target = (
             stack.enter_context(
-                fsutil.opened(_name_of(path), FILE_FLAGS, dir_fd=descent.folder_of(path))
+                fsutil.opened(name_of(path), FILE_FLAGS, dir_fd=descent.folder_of(path))
             )
             for descent, path in ends
         )
@@ -328,7 +328,7 @@ def remove_folder(descent: Descent, path: bytes) -> bool:
     """Remove a folder if it is empty; return whether it is gone."""
     folder = descent.folder_of(path)
     try:
-        os.rmdir(_name_of(path), dir_fd=folder)
+        os.rmdir(name_of(path), dir_fd=folder)
     except OSError as problem:
         if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -348,7 +348,7 @@ def _make_folders(here: Descent, there: Descent, move: ArchiveMove, made: list[b
             break
 
         source = parent_of(source)
-        is_alike = is_alike and bool(source) and _name_of(source) == _name_of(target)
+        is_alike = is_alike and bool(source) and name_of(source) == name_of(target)
         status = here.status(source) if is_alike else None
         mode = _DEFAULT_MODE if status is None else stat.S_IMODE(status.st_mode)
         missing.append((target, mode))
@@ -360,7 +360,7 @@ def _make_folders(here: Descent, there: Descent, move: ArchiveMove, made: list[b
 def _make_folder(there: Descent, path: bytes, mode: int, made: list[bytes]) -> None:
     folder = there.folder_of(path)
     try:
-        os.mkdir(_name_of(path), 0o700, dir_fd=folder)
+        os.mkdir(name_of(path), 0o700, dir_fd=folder)
     except FileExistsError:
         status = there.status(path)
         if status is None or not stat.S_ISDIR(status.st_mode):
@@ -369,7 +369,7 @@ def _make_folder(there: Descent, path: bytes, mode: int, made: list[bytes]) -> N
         made.append(path)
 
     # The owner must be able to reach what will lie in it.
-    with fsutil.opened(_name_of(path), FOLDER_FLAGS, dir_fd=there.folder_of(path)) as descriptor:
+    with fsutil.opened(name_of(path), FOLDER_FLAGS, dir_fd=there.folder_of(path)) as descriptor:
         os.fchmod(descriptor, mode & 0o777 | 0o700)
 
 
@@ -382,7 +382,3 @@ def tidy(archive: Descent, left: Iterable[bytes], kept: frozenset[bytes]) -> Non
                     break
             except FileNotFoundError:
                 continue
-
-
-def _name_of(path: bytes) -> bytes:
-    return path.rpartition(b"/")[2]

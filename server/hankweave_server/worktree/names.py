@@ -94,6 +94,10 @@ def parent_of(path: bytes) -> bytes:
     return path.rpartition(b"/")[0]
 
 
+def name_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
 def parents_of(path: bytes) -> list[bytes]:
     """Return the folders above a path, nearest first, without the work tree itself."""
     above: list[bytes] = []

@@ -37,7 +37,7 @@ from typing import NamedTuple, TypeVar
 from hankweave_server.fsutil import CHUNK, opened, write_all
 from hankweave_server.worktree.attributes import SPECIAL
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
-from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
+from hankweave_server.worktree.names import OUR_PREFIX, joined, name_of, parent_of
 from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.stat_index import Signature, signature_of
 
@@ -485,7 +485,7 @@ class Placing:
         """Make a path a second name of the file at another path, as `put_file` writes a file."""
         folder = os.dup(self._descent.folder_of(other))
         try:
-            place = folder, _name_of(other)
+            place = folder, name_of(other)
             return self._placed(
                 path, lambda files, below, name: files.put_name(below, name, place, seen, is_held)
             )
@@ -502,7 +502,7 @@ class Placing:
 
     def _placed(self, path: bytes, act: Callable[[TemporaryFiles, int, bytes], T]) -> T:
         """Act with temporary files elsewhere or, on another disk, in the folder itself."""
-        parent, name = parent_of(path), _name_of(path)
+        parent, name = parent_of(path), name_of(path)
         folder = self._enter(parent)
         if not self._are_elsewhere:
             try:
@@ -560,7 +560,7 @@ class Placing:
 
             raise
 
-        done = self._changing(parent_of(path), folder, lambda: rmdir(folder, _name_of(path)))
+        done = self._changing(parent_of(path), folder, lambda: rmdir(folder, name_of(path)))
         if done:
             self._descent.let_go()
 
@@ -575,7 +575,7 @@ class Placing:
 
         Set-uid, set-gid and sticky bits stay as they are.
         """
-        folder, name = self._descent.folder_of(path), _name_of(path)
+        folder, name = self._descent.folder_of(path), name_of(path)
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=folder)
         try:
@@ -627,7 +627,3 @@ class Placing:
             self.opened_up.setdefault(path, before)
 
         return change()
-
-
-def _name_of(path: bytes) -> bytes:
-    return path.rpartition(b"/")[2]
