@@ -29,14 +29,14 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
 )
 from hankweave_server.checkpoints.manifest import Manifest
-from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.notes import Notes, notes_tree
 from hankweave_server.checkpoints.pins import Pins
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.fsutil import replace_durably
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
-from hankweave_server.git.objects import ObjectStaging, digest_of
+from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.pack_reader import read_index
 from hankweave_server.git.repo import (
     BRANCHES,
@@ -46,7 +46,7 @@ from hankweave_server.git.repo import (
     ShadowRepo,
     shallow_in,
 )
-from hankweave_server.git.trees import FOLDER, Entry, encoded, parsed
+from hankweave_server.git.trees import EMPTY_TREE, FOLDER, Entry, encoded, files_below, parsed
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.scan import RACY_WINDOW_NS
@@ -107,7 +107,8 @@ def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> ClonePlan:
     needed = _objects_of(source, commits)
     files = tuple(_files_with(source.path, needed))
     copied = sum((source.path / file).stat().st_size for file in files)
-    restored = sum(source.size(digest) for digest in _blobs_of(source, commit))
+    restored_files = files_below(source.read_tree, bytes.fromhex(commit.tree))
+    restored = sum(source.size(entry.digest) for _, entry in restored_files)
     return ClonePlan(source.path, target, commits, files, copied + restored)
 
 
@@ -156,16 +157,6 @@ def _objects_of_notes(source: ShadowRepo, commits: dict[Sha, RawCommit]) -> Iter
                 yield entry.digest
 
 
-def notes_tree(source: ShadowRepo) -> bytes | None:
-    """Return the tree that contains the notes; stock git makes a commit of it."""
-    target = source.target(NOTES_REF)
-    if target is None:
-        return None
-
-    kind, data = source.read(bytes.fromhex(target))
-    return bytes.fromhex(target if kind == "tree" else data[5:45].decode())
-
-
 def epochs_of(
     source: ShadowRepo, commits: Mapping[Sha, RawCommit]
 ) -> dict[bytes, dict[bytes, Entry]]:
@@ -193,17 +184,6 @@ def _fans(source: ShadowRepo) -> Iterator[tuple[bytes, dict[bytes, Entry]]]:
             yield fan, dict(parsed(source.read_tree(entry.digest)))
 
 
-def _blobs_of(source: ShadowRepo, commit: RawCommit) -> Iterator[bytes]:
-    """Yield the blob of every file of a checkpoint, again for each file that has it."""
-    waiting = [bytes.fromhex(commit.tree)]
-    while waiting:
-        for _, entry in parsed(source.read_tree(waiting.pop())):
-            if entry.mode == FOLDER:
-                waiting.append(entry.digest)
-            else:
-                yield entry.digest
-
-
 def _files_with(repository: Path, needed: set[bytes]) -> Iterator[Path]:
     """Yield the packs and loose objects that hold any of the objects."""
     objects = repository / "objects"
@@ -227,7 +207,6 @@ def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
             continue
 
 
-EMPTY_TREE = digest_of("tree", b"")
 _COPIED_AT_ONCE = 64 << 20
 
 

@@ -200,12 +200,9 @@ class _Present:
         self.lost_fans: set[str] = set()
         self.lost_notes: set[Sha] = set()
         self.is_whole = True
-        target = repo.target(NOTES_REF)
-        if target is None:
-            return
-
         try:
-            top = dict(parsed(repo.read_tree(_tree_of(repo, target))))
+            tree = notes_tree(repo)
+            top = {} if tree is None else dict(parsed(repo.read_tree(tree)))
         except (KeyError, ValueError):
             self.is_whole = False
             return
@@ -234,7 +231,12 @@ class _Present:
             self.lost_notes.add(sha)
 
 
-def _tree_of(repo: ShadowRepo, target: Sha) -> bytes:
+def notes_tree(repo: ShadowRepo) -> bytes | None:
+    """Return the tree that contains the notes; stock git makes a commit of it."""
+    target = repo.target(NOTES_REF)
+    if target is None:
+        return None
+
     kind, data = repo.read(bytes.fromhex(target))
     return bytes.fromhex(target if kind == "tree" else data[5:45].decode())
 

@@ -31,6 +31,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RedactionRecord
 from hankweave_server.checkpoints.contents import Contents
+from hankweave_server.checkpoints.notes import notes_tree
 from hankweave_server.checkpoints.session_snapshots import PIECE
 from hankweave_server.fsutil import make_private_directory, write_private
 from hankweave_server.git.objects import ObjectStaging, digest_of
@@ -344,16 +345,12 @@ class Rewrite:
 
     def _notes(self, staging: ObjectStaging) -> bytes | None:
         """Write the notes under the new names of their commits; None if there are none."""
-        target = self._repo.target(NOTES_REF)
-        if target is None:
+        top = notes_tree(self._repo)
+        if top is None:
             return None
 
-        kind, data = self._repo.read(bytes.fromhex(target))
-        if kind == "commit":
-            data = self._repo.read_tree(bytes.fromhex(data[5:45].decode()))
-
         fans: dict[bytes, dict[bytes, Entry]] = {}
-        for name, entry in parsed(data):
+        for name, entry in parsed(self._repo.read_tree(top)):
             below = {b"": entry}
             if entry.mode == FOLDER:
                 below = dict(parsed(self._repo.read_tree(entry.digest)))

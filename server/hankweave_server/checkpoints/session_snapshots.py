@@ -27,7 +27,7 @@ from hankweave_server.fsutil import create_durably, make_private_directory, remo
 from hankweave_server.git.errors import disk_faults
 from hankweave_server.git.objects import ObjectStaging, digest_of, pieces
 from hankweave_server.git.repo import MEMORY_REF, ShadowRepo
-from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
+from hankweave_server.git.trees import EMPTY_TREE, FOLDER, REGULAR, Entry, encoded, parsed
 from hankweave_server.worktree.scan import RACY_WINDOW_NS
 from hankweave_server.worktree.stat_index import Signature, signature_of
 
@@ -151,7 +151,6 @@ def _refuse_foreign(path: Path) -> None:
 
 
 _FAN = 100
-_EMPTY = digest_of("tree", b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +296,7 @@ class SessionSnapshots:
             name = max(below)
             return _Standing(int(folder) * _FAN + int(name), below[name].digest, everything)
         except (KeyError, ValueError):
-            return _Standing(0, _EMPTY, {})
+            return _Standing(0, EMPTY_TREE, {})
 
     def _all(self) -> dict[bytes, Entry]:
         target = self._repo.target(MEMORY_REF)
