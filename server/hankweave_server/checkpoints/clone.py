@@ -15,13 +15,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import repo_init
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_in
 from hankweave_server.checkpoints.contents import Verification
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -33,7 +33,6 @@ from hankweave_server.checkpoints.notes import Notes, notes_tree
 from hankweave_server.checkpoints.pins import Pins
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
-from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.fsutil import replace_durably
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
 from hankweave_server.git.objects import ObjectStaging
@@ -196,15 +195,6 @@ def _files_with(repository: Path, needed: set[bytes]) -> Iterator[Path]:
         for name in sorted(os.listdir(folder)):
             if len(name) == 38 and bytes.fromhex(folder.name + name) in needed:
                 yield (folder / name).relative_to(repository)
-
-
-def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
-    """Yield the facts of checkpoints among commits; skip commits of other programs."""
-    for each in commits:
-        try:
-            yield read_back(each.sha, each.tree, each.parents, each.committed, each.message)
-        except NotACheckpoint:
-            continue
 
 
 _COPIED_AT_ONCE = 64 << 20

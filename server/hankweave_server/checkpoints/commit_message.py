@@ -8,13 +8,14 @@ journal and the state file record about it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.instants import epoch_ms, from_text, to_text
 from hankweave_server.checkpoints.model import NO_CODON, CheckpointRequest
 from hankweave_server.domain.retention import CommitFacts
+from hankweave_server.git.repo import RawCommit
 
 AUTHOR = "Hankweave Runtime <froggie@southbridge.ai>"
 
@@ -72,14 +73,25 @@ def commit_object(tree: bytes, parents: Iterable[Sha], moment: datetime, message
     return "\n".join(lines).encode() + b"\n\n" + message
 
 
-def read_back(
-    sha: Sha, tree: Sha, parents: tuple[Sha, ...], committed: datetime, message: bytes
-) -> CommitFacts:
+def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
+    """Yield the facts of checkpoints among commits; skip commits of other programs."""
+    return (facts for commit in commits if (facts := facts_of(commit)) is not None)
+
+
+def facts_of(commit: RawCommit) -> CommitFacts | None:
+    """Return the facts of a checkpoint; None for a commit of another program."""
+    try:
+        return read_back(commit)
+    except NotACheckpoint:
+        return None
+
+
+def read_back(commit: RawCommit) -> CommitFacts:
     """Parse a checkpoint's facts; accept Hankweave's own commits, which have no trailers.
 
     Raises NotACheckpoint for a commit of another program.
     """
-    lines = message.decode("utf-8", "replace").split("\n")
+    lines = commit.message.decode("utf-8", "replace").split("\n")
     subject = _SUBJECT.fullmatch(lines[0])
     if subject is None:
         raise NotACheckpoint(lines[0])
@@ -89,14 +101,14 @@ def read_back(
     }
     codon = subject["codon"]
     return CommitFacts(
-        sha=sha,
-        tree=tree,
-        parents=parents,
+        sha=commit.sha,
+        tree=commit.tree,
+        parents=commit.parents,
         kind=subject["kind"],
         codon_id=None if codon == NO_CODON else CodonId(codon),
         codon_name=values.get("Codon", subject["name"]),
         run_id=RunId(subject["run"]),
-        timestamp=_moment(values.get("Timestamp"), committed),
+        timestamp=_moment(values.get("Timestamp"), commit.committed),
         duration_ms=_number((values.get("Duration") or "").removesuffix("ms")),
         operation_id=values.get("Op-Id"),
         event_seq=_number(values.get("Event-Seq")),

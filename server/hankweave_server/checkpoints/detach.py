@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.fsutil import make_private_directory, replace_durably
 from hankweave_server.git.repo import (
     BRANCHES,
@@ -162,9 +162,5 @@ class Detaching:
 
 def _facts(commit: RawCommit) -> tuple[str, int, Sha] | None:
     """Return run, event and sha of a checkpoint; None for any other commit."""
-    try:
-        facts = read_back(commit.sha, commit.tree, commit.parents, commit.committed, commit.message)
-    except NotACheckpoint:
-        return None
-
-    return facts.run_id, facts.event_seq or 0, commit.sha
+    facts = facts_of(commit)
+    return None if facts is None else (facts.run_id, facts.event_seq or 0, commit.sha)

@@ -25,9 +25,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
-from hankweave_server.checkpoints import commit_message, repo_init
+from hankweave_server.checkpoints import repo_init
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges, PendingChanges, Recording
 from hankweave_server.checkpoints.clone import ClonePlan, copy_repository, plan_clone
+from hankweave_server.checkpoints.commit_message import facts_in, facts_of
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, DetachedRefs, set_aside
 from hankweave_server.checkpoints.diff import (
@@ -433,17 +434,14 @@ class CheckpointEngine:
 
         If a commit cannot be read, its ancestors are found as far as refs and `also` lead to them.
         """
-        for commit in self._repo.commits(also):
-            try:
-                yield _facts(commit)
-            except commit_message.NotACheckpoint:
-                continue
+        return facts_in(self._repo.commits(also))
 
     def facts(self, sha: Sha) -> CommitFacts:
-        try:
-            return _facts(self._commit(sha))
-        except commit_message.NotACheckpoint as stranger:
-            raise CheckpointNotFound(sha) from stranger
+        facts = facts_of(self._commit(sha))
+        if facts is None:
+            raise CheckpointNotFound(sha)
+
+        return facts
 
     def skipped(self) -> dict[Sha, tuple[Skipped, ...]]:
         """Return the paths that each checkpoint skipped; checkpoints without any are left out."""
@@ -951,9 +949,3 @@ def _refuse_damaged(repo: ShadowRepo, sha: Sha, problem: KeyError) -> None:
 
 def _damages(repo: ShadowRepo, sha: Sha) -> tuple[Damage, ...]:
     return tuple(Verification(repo, Notes(repo)).unreadable(sha))
-
-
-def _facts(commit: RawCommit) -> CommitFacts:
-    return commit_message.read_back(
-        commit.sha, commit.tree, commit.parents, commit.committed, commit.message
-    )

@@ -63,9 +63,7 @@ def import_checkpoint(
         if commit is None:
             raise CheckpointNotFound(foreign.sha)
 
-        facts = commit_message.read_back(
-            commit.sha, commit.tree, commit.parents, commit.committed, commit.message
-        )
+        facts = commit_message.read_back(commit)
         files = SessionSnapshots(source).tree_of(facts.memory_epoch)
         if files is not None:
             epoch_staging = repo.staging()

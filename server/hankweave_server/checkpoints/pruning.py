@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.checkpoints.contents import Verification
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
@@ -35,7 +35,7 @@ from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.pack_merge import packed_anew
 from hankweave_server.git.pack_reader import Record
 from hankweave_server.git.repack import Consolidated, Pace, Repacking
-from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, RawCommit, ShadowRepo
+from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.git.store_files import PackFile, StoreFiles, StoreSize
 from hankweave_server.git.trees import FOLDER, parsed
 from hankweave_server.meter import UNWATCHED, Meter
@@ -381,7 +381,7 @@ def _needed(repo: ShadowRepo, movable: frozenset[str]) -> frozenset[Sha]:
 
 def _history(repo: ShadowRepo, tips: Iterable[Sha]) -> dict[Sha, Lineage]:
     found, _ = repo.reachable(tips)
-    return {sha: _lineage(commit) for sha, commit in found.items()}
+    return {sha: Lineage(sha, commit.parents, facts_of(commit)) for sha, commit in found.items()}
 
 
 def _after_gaps(history: Mapping[Sha, Lineage]) -> frozenset[Sha]:
@@ -391,19 +391,6 @@ def _after_gaps(history: Mapping[Sha, Lineage]) -> frozenset[Sha]:
         for sha, commit in history.items()
         if any(parent not in history for parent in commit.parents)
     )
-
-
-def is_checkpoint(commit: RawCommit) -> bool:
-    return _lineage(commit).facts is not None
-
-
-def _lineage(commit: RawCommit) -> Lineage:
-    try:
-        facts = read_back(commit.sha, commit.tree, commit.parents, commit.committed, commit.message)
-    except NotACheckpoint:
-        facts = None
-
-    return Lineage(commit.sha, commit.parents, facts)
 
 
 class _Costs:
@@ -541,7 +528,7 @@ class Housekeeping:
         """
         meter.begin("checking", "objects", self._files.count_objects())
         found, lost = self._repo.reached_from_refs()
-        ours = [sha for sha, commit in found.items() if is_checkpoint(commit)]
+        ours = [sha for sha, commit in found.items() if facts_of(commit) is not None]
         asked = dict.fromkeys(recorded)
         is_stored = self._repo.stored()
         missing = tuple(sha for sha in asked if not is_stored(bytes.fromhex(sha)))

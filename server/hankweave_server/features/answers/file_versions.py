@@ -29,7 +29,7 @@ from hankweave_protocol.events import CheckpointRollback
 from hankweave_protocol.hints import Hint
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.features.answers.blame import FileVersion
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
@@ -141,15 +141,7 @@ class FileVersions:
     def facts(self, sha: Sha) -> CommitFacts | None:
         """Return what a checkpoint's commit says; None if another program has made it."""
         commit = self.commit(sha)
-        if commit is None:
-            return None
-
-        try:
-            return read_back(
-                commit.sha, commit.tree, commit.parents, commit.committed, commit.message
-            )
-        except NotACheckpoint:
-            return None
+        return None if commit is None else facts_of(commit)
 
     def parent(self, commit: RawCommit) -> RawCommit | None:
         """Return the checkpoint before; None at the beginning of what is known."""

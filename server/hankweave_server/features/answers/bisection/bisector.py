@@ -26,7 +26,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import BisectionBegun
 from hankweave_server.api.caller import Request
 from hankweave_server.api.dispatch import handles
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.confinement.policy import Level
 from hankweave_server.domain import targets
 from hankweave_server.execution.context import ExecutionContext
@@ -163,19 +163,13 @@ def _with_facts(ended: BisectEnded, repo: ShadowRepo, sha: Sha) -> BisectEnded:
     """Add what the commit of the first failure says."""
     commit = commit_of(repo, sha)
     assert commit is not None, "a candidate exists"
-    codon_id, summary = None, None
-    try:
-        facts = read_back(sha, commit.tree, commit.parents, commit.committed, commit.message)
-        codon_id, summary = facts.codon_id, facts.summary
-    except NotACheckpoint:
-        pass  # Another program has made it.
-
+    facts = facts_of(commit)
     return BisectEnded(
         bisect_id=ended.bisect_id,
         checkpoint_sha=sha,
         parent_sha=commit.parents[0] if commit.parents else None,
-        codon_id=codon_id,
-        summary=summary,
+        codon_id=None if facts is None else facts.codon_id,
+        summary=None if facts is None else facts.summary,
         suspects=ended.suspects,
         runs=ended.runs,
         skipped=ended.skipped,

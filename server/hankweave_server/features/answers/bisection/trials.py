@@ -27,7 +27,7 @@ from hankweave_server.agents.base import AgentNeeds
 from hankweave_server.agents.fence import fence_for
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.subprocess_task import SubprocessTasks
-from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
+from hankweave_server.checkpoints.commit_message import facts_of
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.notes import Notes
@@ -93,12 +93,8 @@ def candidates_since(repo: ShadowRepo, moment: datetime, bad: Sha) -> list[Candi
     sha: Sha | None = bad
     while sha is not None and (commit := commit_of(repo, sha)) is not None:
         found.append(Candidate(sha, commit.tree))
-        try:
-            facts = read_back(sha, commit.tree, commit.parents, commit.committed, commit.message)
-        except NotACheckpoint:
-            break  # Another program has made it.
-
-        if facts.timestamp < moment:
+        facts = facts_of(commit)
+        if facts is None or facts.timestamp < moment:
             break
 
         sha = commit.parents[0] if commit.parents else None
