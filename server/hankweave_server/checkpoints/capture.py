@@ -316,7 +316,7 @@ class Recording:
     ) -> CheckpointMade:
         """Make a checkpoint of what was captured, on the request's branch; raises as `capture`."""
         staging, parent, skipped = capture.staging, capture.parent, capture.skipped
-        try:
+        with staging:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             manifest = self._outlined(skipped).manifest
             changed, extent = self._changed(parent, capture)
@@ -340,9 +340,6 @@ class Recording:
             self._repo.publish(
                 staging, self._moves(request, commit, notes), files, tail=self._tail_of(request)
             )
-        except BaseException:
-            staging.abandon()
-            raise
 
         self._memory.is_recorded(commit, tree)
         return made
@@ -359,17 +356,13 @@ class Recording:
         if request.summarized is not None:
             summary = request.summarized(extent_of([(each.path, each.kind) for each in changes]))
 
-        staging = self._repo.staging()
-        try:
+        with self._repo.staging() as staging:
             tree = merged.store(staging)
             commit, notes = self._write_commit(
                 request, merged.ours, tree, merged.manifest, summary, staging
             )
             moves = {SAFETY + commit: str(commit)}
             self._repo.publish(staging, moves if notes is None else {NOTES_REF: notes, **moves})
-        except BaseException:
-            staging.abandon()
-            raise
 
         kinds = [change.kind for change in changes]
         return CheckpointMade(

@@ -321,8 +321,7 @@ def _copy_notes_and_memory(
     Everything they name was copied. The work tree is filled starting from the empty tree.
     """
     top, epochs = notes_tree(source), epochs_of(source, commits)
-    staging = ObjectStaging(copy.path / "objects", copy.stored())
-    try:
+    with ObjectStaging(copy.path / "objects", copy.stored()) as staging:
         staging.add("tree", b"")
         notes = (
             None
@@ -334,9 +333,6 @@ def _copy_notes_and_memory(
         }
         memory = staging.add("tree", encoded(fans))
         staging.settle()
-    except BaseException:
-        staging.abandon()
-        raise
 
     if top is not None:
         copy.point(NOTES_REF, notes or top.hex())

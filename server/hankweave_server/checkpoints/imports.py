@@ -11,7 +11,7 @@ Nothing is visible until `ShadowRepo.publish`, so that a crash leaves the checkp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
-from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, ShadowRepo
 from hankweave_server.git.trees import FOLDER, Entry, parsed
 from hankweave_server.wal import Tail
@@ -67,16 +66,18 @@ def import_checkpoint(
         files = SessionSnapshots(source).tree_of(facts.memory_epoch)
         if files is not None:
             epoch_staging = repo.staging()
-            with _abandoning(epoch_staging):
+            try:
                 _copy_tree(source, files, None, repo, epoch_staging.add)
                 epoch = sessions.adopt(
                     source.read_tree(files), beyond=highest_epoch, staging=epoch_staging
                 )
+            except BaseException:
+                epoch_staging.abandon()
+                raise
 
             request = replace(request, memory_epoch=epoch)
 
-        staging = repo.staging()
-        with _abandoning(staging):
+        with repo.staging() as staging:
             before = repo.commit(parent)
             known = None if before is None else bytes.fromhex(before.tree)
             tree = bytes.fromhex(commit.tree)
@@ -106,15 +107,6 @@ def import_checkpoint(
         changed=(),
         summary=facts.summary,
     )
-
-
-@contextlib.contextmanager
-def _abandoning(staging: ObjectStaging) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        staging.abandon()
-        raise
 
 
 def _copy_tree(

@@ -40,12 +40,9 @@ class Pins:
                 raise CheckpointNotFound(sha)
 
             name = None if name is None else _UNPRINTABLE.sub(" ", name).strip()
-            staging = self._repo.staging()
-            try:
+            with self._repo.staging() as staging:
                 target = staging.add("tag", _tag(commit, name)).hex() if name else sha
                 self._repo.publish(staging, {PINS + sha: target})
-            finally:
-                staging.abandon()
 
     def unpin(self, sha: Sha) -> None:
         """Remove a pin, durably; do nothing if the checkpoint is not pinned."""

@@ -186,8 +186,7 @@ def write_wanted(
     wanted: frozenset[bytes],
 ) -> None:
     """Read the work tree as a checkpoint upon `parent` would, and store the wanted objects."""
-    staging = ObjectStaging(repo.path / "objects", lambda digest: digest not in wanted)
-    try:
+    with ObjectStaging(repo.path / "objects", lambda digest: digest not in wanted) as staging:
         pending = memory.refresh(parent, patterns)
         with memory.descent.fresh() as descent:
             for file, seen in read_all(pending, descent, staging, None):
@@ -200,8 +199,6 @@ def write_wanted(
 
         write_trees(memory.table, lambda data: staging.add("tree", data))
         staging.settle()
-    finally:
-        staging.abandon()
 
 
 CHUNK = 1 << 20
@@ -382,16 +379,13 @@ class Repair:
                 yield scanned_source(sorted((folder / "pack").glob("*.pack")), wanted)
 
     def _write(self, wanted: set[bytes], sources: tuple[Source, ...]) -> None:
-        staging = ObjectStaging(self._files.objects, lambda digest: digest not in wanted)
-        try:
+        with ObjectStaging(self._files.objects, lambda digest: digest not in wanted) as staging:
             for digest in sorted(wanted):
                 found = first_of(sources, digest)
                 if found is not None:
                     staging.add(*found)
 
             staging.settle()
-        finally:
-            staging.abandon()
 
     # --- notes and memory ----------------------------------------------------------------------
 
@@ -401,13 +395,10 @@ class Repair:
             return set()
 
         found, _ = self._repo.reached_from_refs()
-        staging = ObjectStaging(self._files.objects, self._repo.stored())
-        try:
+        with ObjectStaging(self._files.objects, self._repo.stored()) as staging:
             notes = recover_notes(self._repo, frozenset((*found, *recorded)), staging.add)
             memory = whole_memory(self._repo, lost, staging.add)
             staging.settle()
-        finally:
-            staging.abandon()
 
         if notes.top is not None:
             self._repo.point(NOTES_REF, notes.top.hex())

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, opened, write_all
 from hankweave_server.git.loose import StagedLoose, compress, crc32, loose_path, write_loose
@@ -235,7 +235,10 @@ class HashOnly:
 
 
 class ObjectStaging:
-    """The new objects of one checkpoint, not yet part of the repository; for one thread."""
+    """The new objects of one checkpoint, not yet part of the repository; for one thread.
+
+    As a context manager it is abandoned at the end, which keeps what was settled or published.
+    """
 
     def __init__(self, objects: Path, holds: Callable[[bytes], bool]) -> None:
         self._objects = objects
@@ -246,6 +249,12 @@ class ObjectStaging:
         self._writer: PackWriter | None = None
         self._packs: list[StagedPack] = []
         self._loose: list[StagedLoose] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abandon()
 
     def blob(self, data: bytes) -> bytes:
         return self.add("blob", data)
