@@ -38,7 +38,6 @@ from hankweave_server.checkpoints.intent import IntentFile
 from hankweave_server.checkpoints.merge import TreeMerge
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
-    REASONS_THAT_LOSE_CONTENT,
     CheckpointMade,
     CheckpointRequest,
     Skipped,
@@ -327,7 +326,6 @@ class Recording:
                 tree=Sha(tree.hex()),
                 kind=request.kind,
                 skipped=tuple(skipped),
-                partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
                 files=self._outlined(skipped).files,
                 changed=tuple(_described(each, capture.sizes) for each in changed),
                 summary=summary,
@@ -370,9 +368,6 @@ class Recording:
             tree=Sha(tree.hex()),
             kind=request.kind,
             skipped=merged.manifest.skipped,
-            partial=any(
-                item.reason in REASONS_THAT_LOSE_CONTENT for item in merged.manifest.skipped
-            ),
             files=self._files_in(merged.our_tree) + kinds.count("created") - kinds.count("deleted"),
             changed=changes,
             summary=summary,

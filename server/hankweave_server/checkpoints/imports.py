@@ -19,11 +19,7 @@ from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.model import (
-    REASONS_THAT_LOSE_CONTENT,
-    CheckpointMade,
-    CheckpointRequest,
-)
+from hankweave_server.checkpoints.model import CheckpointMade, CheckpointRequest
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, ShadowRepo
@@ -96,13 +92,11 @@ def import_checkpoint(
             tail = None if request.journal_tail is None else Tail(journal, *request.journal_tail)
             repo.publish(staging, moves, (), tail=tail)
 
-    skipped = manifest.skipped
     return request, CheckpointMade(
         sha=sha,
         tree=commit.tree,
         kind=request.kind,
-        skipped=skipped,
-        partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
+        skipped=manifest.skipped,
         files=copied,
         changed=(),
         summary=facts.summary,

@@ -109,12 +109,15 @@ class CheckpointMade:
     tree: Sha
     kind: str
     skipped: tuple[Skipped, ...]
-    partial: bool
-    """True if something is missing that should be in the checkpoint."""
     files: int
     changed: tuple[WorkTreeChange, ...]
     """Changes against the parent commit."""
     summary: str | None = None
+
+    @property
+    def partial(self) -> bool:
+        """True if something is missing that should be in the checkpoint."""
+        return any(item.reason in REASONS_THAT_LOSE_CONTENT for item in self.skipped)
 
 
 @dataclass(frozen=True, slots=True)
