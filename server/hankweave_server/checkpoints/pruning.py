@@ -9,8 +9,8 @@ with enough garbage is repacked without it, a batch at a time; one with little i
 this is interrupted at any point, everything that a ref needs is still readable, and the next sweep
 does the rest: it writes the same packs under the same names.
 
-`pruning_now` gathers the facts on which retention decides, and `PruningAct` carries out the
-decision. It finds what stays without moving anything, then moves branches, notes and the index,
+`Housekeeping.prunable` gathers the facts on which retention decides, and `PruningAct` carries out
+the decision. It finds what stays without moving anything, then moves branches, notes and the index,
 and only then removes objects. A crash leaves garbage, or notes of commits that are gone; the next
 pruning removes both.
 """
@@ -213,54 +213,23 @@ class Pruned:
     """A lost object: it may hide what is needed, so no garbage was removed."""
 
 
-def pruning_now(
-    repo: ShadowRepo,
-    files: StoreFiles,
-    policy: RetentionPolicy,
-    now: datetime,
-    keep: frozenset[Sha],
-    unwanted: frozenset[Sha],
-) -> Pruning:
-    """Apply a policy to the present history."""
-    branches = movable_refs(repo)
-    held = _needed(repo, frozenset(branches)) | keep
-    history = _history(repo, held | frozenset(branches.values()))
-    return decide(
-        history=history.values(),
-        branches={ref: sha for ref, sha in branches.items() if sha in history},
-        held=held | _after_gaps(history),
-        policy=policy,
-        now=now,
-        bytes_now=files.size().bytes_on_disk,
-        cost=_Costs(repo, files).of,
-        unwanted=unwanted,
-    )
-
-
+@dataclass(frozen=True, slots=True)
 class PruningAct:
     """The execution of a pruning decision."""
 
-    def __init__(
-        self,
-        repo: ShadowRepo,
-        notes: Notes,
-        files: StoreFiles,
-        should_stop: Callable[[], bool],
-        meter: Meter = UNWATCHED,
-    ) -> None:
-        self._repo = repo
-        self._notes = notes
-        self._files = files
-        self._sweeping = Sweeping(repo, files, should_stop, meter)
+    repo: ShadowRepo
+    notes: Notes
+    files: StoreFiles
+    sweeping: Sweeping
 
     def run(self, pruning: Pruning) -> Pruned:
-        self._repo.settle()
-        before = self._files.size().bytes_on_disk
+        self.repo.settle()
+        before = self.files.size().bytes_on_disk
         staying = self._staying(pruning)
         unreadable: str | None = None
         live: set[bytes] = set()
         try:
-            live = self._sweeping.live(self._roots(pruning))
+            live = self.sweeping.live(self._roots(pruning))
         except Stopped:
             return Pruned((), before, before, finished=False)
         except UnreadableObjects as problem:
@@ -269,7 +238,7 @@ class PruningAct:
         notes = self._written_notes(staying)
         self._move(pruning)
         if notes is not None:
-            self._repo.point(NOTES_REF, notes)
+            self.repo.point(NOTES_REF, notes)
 
         self._refresh_index()
         gone = tuple(commit.sha for commit in pruning.checkpoints)
@@ -281,16 +250,16 @@ class PruningAct:
         else:
             finished = True
 
-        after = self._files.size().bytes_on_disk
+        after = self.files.size().bytes_on_disk
         return Pruned(gone, before, after, finished, unreadable)
 
     def _staying(self, pruning: Pruning) -> set[Sha]:
         """Return the commits that stay; raise PruningOutdated if the decision is outdated."""
-        branches = movable_refs(self._repo)
+        branches = movable_refs(self.repo)
         moved = frozenset(move.ref for move in pruning.moves)
-        held = _needed(self._repo, moved) | pruning.keep
+        held = _needed(self.repo, moved) | pruning.keep
         held |= {move.new for move in pruning.moves if move.new is not None}
-        staying = set(_history(self._repo, held))
+        staying = set(_history(self.repo, held))
         going = {facts.sha for facts in pruning.checkpoints}
         if any(branches.get(move.ref) != move.old for move in pruning.moves) or going & staying:
             raise PruningOutdated("the history has changed since the request")
@@ -299,51 +268,49 @@ class PruningAct:
 
     def _roots(self, pruning: Pruning) -> set[Sha]:
         """Return the roots of everything that must stay, notes excepted."""
-        references = self._repo.references()
+        references = self.repo.references()
         references.pop(NOTES_REF, None)
         for move in pruning.moves:
             references.pop(move.ref)
 
-        is_stored = self._repo.stored()
+        is_stored = self.repo.stored()
         kept = {sha for sha in pruning.keep if is_stored(bytes.fromhex(sha))}
         moved = {move.new for move in pruning.moves if move.new is not None}
-        head = self._repo.head()
+        head = self.repo.head()
         return {*references.values(), *kept, *moved, *([] if head is None else [head])}
 
     def _written_notes(self, staying: set[Sha]) -> Sha | None:
-        staging = ObjectStaging(self._files.objects, self._repo.stored())
-        try:
-            notes = self._notes.only_of(staying, staging.add)
-            staging.settle()
-        except (KeyError, ValueError):
-            return None  # They stay as they are: a repair gathers what is readable.
-        finally:
-            staging.abandon()
+        with ObjectStaging(self.files.objects, self.repo.stored()) as staging:
+            try:
+                notes = self.notes.only_of(staying, staging.add)
+                staging.settle()
+            except (KeyError, ValueError):
+                return None  # They stay as they are: a repair gathers what is readable.
 
         return notes
 
     def _move(self, pruning: Pruning) -> None:
         for move in pruning.moves:
             if move.new is None:
-                self._repo.drop(move.ref)
+                self.repo.drop(move.ref)
             else:
-                self._repo.point(move.ref, move.new)
+                self.repo.point(move.ref, move.new)
 
     def _refresh_index(self) -> None:
         """Rewrite the index so that it names nothing that is removed."""
-        head = self._repo.head()
+        head = self.repo.head()
         try:
-            commit = None if head is None else self._repo.commit(head)
+            commit = None if head is None else self.repo.commit(head)
         except KeyError:
             commit = None
 
-        index = self._repo.path / "index"
+        index = self.repo.path / "index"
         if not index.exists():
             return
 
         try:
             if commit is not None:
-                self._repo.write_index(commit.tree)
+                self.repo.write_index(commit.tree)
                 return
         except ShadowRepositoryError:
             pass  # Damage: no index is better than one that names removed objects.
@@ -351,9 +318,9 @@ class PruningAct:
         remove_durably(index)
 
     def _sweep(self, live: set[bytes]) -> bool:
-        notes = self._repo.target(NOTES_REF)
+        notes = self.repo.target(NOTES_REF)
         try:
-            self._sweeping.run(live | self._sweeping.reached_from([] if notes is None else [notes]))
+            self.sweeping.run(live | self.sweeping.reached_from([] if notes is None else [notes]))
         except Stopped:
             return False
 
@@ -502,7 +469,19 @@ class Housekeeping:
         intent. Of `unwanted` ones, any kind may go. Raises ShadowRepositoryError when the history
         cannot be read.
         """
-        return pruning_now(self._repo, self._files, policy, now, keep, unwanted)
+        branches = movable_refs(self._repo)
+        held = _needed(self._repo, frozenset(branches)) | keep
+        history = _history(self._repo, held | frozenset(branches.values()))
+        return decide(
+            history=history.values(),
+            branches={ref: sha for ref, sha in branches.items() if sha in history},
+            held=held | _after_gaps(history),
+            policy=policy,
+            now=now,
+            bytes_now=self.size().bytes_on_disk,
+            cost=_Costs(self._repo, self._files).of,
+            unwanted=unwanted,
+        )
 
     def prune(
         self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
@@ -515,8 +494,8 @@ class Housekeeping:
         ShadowRepositoryError, too, for a store whose damage hides what is needed.
         """
         with disk_faults(self._layout.root):
-            act = PruningAct(self._repo, self._notes, self._files, should_stop, meter)
-            return act.run(pruning)
+            sweeping = Sweeping(self._repo, self._files, should_stop, meter)
+            return PruningAct(self._repo, self._notes, self._files, sweeping).run(pruning)
 
     # Integrity
 
