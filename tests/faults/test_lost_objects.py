@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.damage import WAYS, StoredObject, Way, checkpoints, copy_of, damage, objects_of
+from support.copies import copy_execution
+from support.damage import WAYS, StoredObject, Way, checkpoints, damage, objects_of
 from support.damage import small_execution as made
 from support.damage_checks import works_around_damage
 from support.tally import Tally
@@ -37,7 +38,7 @@ def test_one_lost_object_makes_only_what_needs_it_unavailable(
     chosen = _chosen(objects_of(execution), tier, way)
     for lost in chosen:
         place = tmp_path / lost.sha
-        damage(copy_of(execution, place / "execution"), lost.sha, way)
+        damage(copy_execution(execution, place / "execution"), lost.sha, way)
         try:
             works_around_damage(place / "execution", lost, before, targets)
         except AssertionError as error:

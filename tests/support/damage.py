@@ -7,11 +7,10 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
-from support.copies import copy_execution
 from support.scripted_hank import codon, write_hank, writes
 
 Way = Literal["removed", "truncated", "flipped"]
@@ -108,11 +107,6 @@ def objects_of(execution: Path) -> list[StoredObject]:
     ]
 
 
-def copy_of(execution: Path, place: Path) -> Path:
-    copy_execution(execution, place)
-    return place
-
-
 def damage(execution: Path, sha: str, way: Way) -> None:
     path = Layout.of_execution(execution).shadow_repository / "objects" / sha[:2] / sha[2:]
     content = bytearray(path.read_bytes())
@@ -122,7 +116,3 @@ def damage(execution: Path, sha: str, way: Way) -> None:
     elif way == "flipped":
         content[len(content) // 2] ^= 0x10
         path.write_bytes(content)
-
-
-def as_json(done: subprocess.CompletedProcess[str]) -> Any:
-    return json.loads(done.stdout)

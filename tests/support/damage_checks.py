@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from support.command_line import Done, hankweave
-from support.damage import StoredObject, as_json, checkpoints, git
+from support.damage import StoredObject, checkpoints, git
 
 DONE, FAILED = 0, 1
 
@@ -16,7 +17,7 @@ def works_around_damage(
 ) -> None:
     """Check that every command works or names the lost object, and that a repair completes."""
     at = ("-e", str(execution))
-    report = as_json(hankweave("fsck", *at, "--json"))
+    report = json.loads(hankweave("fsck", *at, "--json").stdout)
     broken = {each["checkpoint"] for each in report["damages"]} | set(report["missing"])
     if lost.kind == "commit" and lost.sha in before:
         assert lost.sha in broken
@@ -59,7 +60,9 @@ def _repaired(
 ) -> None:
     """Check that after `fsck --repair` no tool finds a fault, and the rest is usable."""
     at = ("-e", str(execution))
-    repaired: dict[str, Any] = as_json(hankweave("fsck", "--repair", *at, "--json", code=DONE))
+    repaired: dict[str, Any] = json.loads(
+        hankweave("fsck", "--repair", *at, "--json", code=DONE).stdout
+    )
     assert (repaired["damages"], repaired["missing"]) == ([], [])
     lost = set(repaired["repair"].get("lost", ()))
     assert lost <= broken

@@ -380,8 +380,10 @@ def test_checkpoints_and_the_work_tree_can_be_compared(lab):
 def test_a_file_that_a_scan_found_unchanged_is_not_read_again(lab, monkeypatch):
     """Right after a change, stat data proves nothing; a reading a little later settles it."""
     lab.write("a", "1")
+    memory = lab.engine._memory
+    monkeypatch.setattr(memory.scan, "_now_ns", lambda: 0)
     lab.checkpoint()
-    memory, head = lab.engine._memory, lab.engine.head()
+    head = lab.engine.head()
     monkeypatch.setattr(memory.scan, "_now_ns", lambda: LONG_AFTER_NS)
 
     assert [file.path for file in memory.refresh(head, ("**",))] == [b"a"]
