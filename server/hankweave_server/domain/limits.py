@@ -225,7 +225,7 @@ def _instants(
         yield moment, "header"
 
     if facts.retry_ms is not None and facts.retry_ms >= _OWN_PAUSES_MS:
-        yield now + _bounded(timedelta(milliseconds=facts.retry_ms)), "event"
+        yield now + _delay(facts.retry_ms), "event"
 
     for moment in _of_text(facts.text, now, zone):
         if moment - now <= FURTHEST:
@@ -242,20 +242,22 @@ def _of_epoch(epoch: float, now: datetime) -> datetime | None:
     return moment if moment - now <= FURTHEST else None
 
 
-def _bounded(delay: timedelta) -> timedelta:
-    return min(max(delay, timedelta()), FURTHEST)
+def _delay(milliseconds: float) -> timedelta:
+    """Return a delay that an agent or its provider has named, within what is believed."""
+    furthest = FURTHEST / timedelta(milliseconds=1)
+    return timedelta(milliseconds=min(max(milliseconds, 0.0), furthest))
 
 
 def _of_headers(headers: Mapping[str, str], now: datetime) -> Iterator[datetime]:
     if (value := headers.get("retry-after-ms")) is not None and _is_number(value):
-        yield now + _bounded(timedelta(milliseconds=float(value)))
+        yield now + _delay(float(value))
 
     value = headers.get("retry-after")
     if value is None:
         return
 
     if _is_number(value):
-        yield now + _bounded(timedelta(seconds=float(value)))
+        yield now + _delay(float(value) * 1000)
         return
 
     if (moment := http_date(value)) is not None:
@@ -293,8 +295,7 @@ def _of_text(text: str, now: datetime, zone: tzinfo) -> Iterator[datetime]:
 
     if said := _SPAN.search(text):
         parts: list[tuple[str, str]] = _PART.findall(said["span"])
-        span = timedelta(milliseconds=sum(milliseconds_of(*part) for part in parts))
-        yield now + _bounded(span)
+        yield now + _delay(sum(milliseconds_of(*part) for part in parts))
 
     if when := _WHEN.search(text):
         yield from _of_local_time(when, now, _zone_of(when["zone"]) or zone)

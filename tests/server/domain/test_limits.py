@@ -355,6 +355,21 @@ def test_a_time_that_no_clock_shows_is_not_read(reset: str) -> None:
     assert limit(f"You've hit your limit · {reset}") == Limit("usage", None, "none")
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        LimitFacts("429 RESOURCE_EXHAUSTED. Please retry in 999999999 weeks."),
+        LimitFacts(error="rate_limit", retry_ms=1e300),
+        LimitFacts(error="rate_limit", headers={"retry-after-ms": "9" * 12}),
+    ],
+)
+def test_a_delay_beyond_all_dates_counts_as_the_longest_one(facts: LimitFacts) -> None:
+    """Agents print such numbers; they are no reason for an error."""
+    found = limit_of("gemini", facts, now=NOW, zone=UTC)
+    assert found is not None
+    assert found.until == NOW + FURTHEST
+
+
 @given(text=st.text(max_size=80), code=st.integers(-1, 255), epoch=st.floats(allow_nan=False))
 def test_whatever_an_agent_prints_is_survived(text: str, code: int, epoch: float) -> None:
     """Its text is untrusted; an instant is never further away than believed."""
