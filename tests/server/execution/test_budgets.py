@@ -164,21 +164,6 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path, execution: Path) -> Non
     assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
 
 
-async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path, execution: Path) -> None:
-    """Of --max-cost and the hank's budget, the lower applies."""
-    hank = write_hank(
-        tmp_path / "hank",
-        codon("one", {"cost": 2.0}),
-        codon("two"),
-        overrides={"budget": {"maxDollars": 100}},
-    )
-    assert await run_headless(hank, execution, "--max-cost", "1") == 0
-
-    two = state(execution).runs[0].codons[1]
-    assert isinstance(two, CompletedCodon)
-    assert two.budget_exceeded is not None
-
-
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
     tmp_path: Path, execution: Path
 ) -> None:

@@ -17,9 +17,11 @@ DEAR = ({"say": "One."}, {"cost": 0.4})
 
 
 async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path, execution: Path) -> None:
-    """A spent ceiling stays spent for the following codons, and the summary says so."""
-    names = ("one", "two", "three")
-    hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
+    """A spent ceiling stays spent for the following codons, and the summary says so; it counts
+    before a higher budget of the hank."""
+    codons = (codon(name, *DEAR) for name in ("one", "two", "three"))
+    high = {"budget": {"maxDollars": 100}}
+    hank = write_hank(tmp_path / "hank", *codons, overrides=high)
     await run_headless(hank, execution, "--max-cost", "0.5")
     (summary,) = events_of(execution, BudgetSummary)
     assert summary.ceiling.max_dollars == 0.5
