@@ -42,6 +42,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import RollbackReport
 from hankweave_server.config import SETTINGS
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.execution_thread import next_codon, thread
@@ -61,7 +62,7 @@ from support.running_server import (
     state,
     tree,
 )
-from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.scripted_hank import Step, codon, waits_for, write_hank, writes
 from support.waiting import LIMIT, eventually
 from support.watching import after_plan, events_of, idle, recalled, refused
 
@@ -71,12 +72,16 @@ LENGTH = "wc -c < answer.txt"
 """A score: the longer the answer, the better."""
 
 
-def answers(text: str) -> str:
-    """Return the prompt of a variant: a script for the scripted agent."""
-    return json.dumps({"steps": [writes("answer.txt", text)]})
+def does(*steps: Step, **fields: Any) -> Variant:
+    """Return a variant whose prompt is a script for the scripted agent."""
+    return Variant(prompt_text=json.dumps({"steps": steps}), **fields)
 
 
-SHORT, LONG = Variant(prompt_text=answers("no")), Variant(prompt_text=answers("a long answer"))
+def answers(text: str, **fields: Any) -> Variant:
+    return does(writes("answer.txt", text), **fields)
+
+
+SHORT, LONG = answers("no"), answers("a long answer")
 
 CODONS = (
     codon("draft", writes("draft.txt", "draft")),
@@ -95,6 +100,13 @@ async def a_finished_plan(
         client,
     ):
         yield server, client
+
+
+async def adopt(client: Client, attempt: AttemptRecord) -> RollbackReport:
+    """Adopt an attempt, and wait until files and plan are where it has ended."""
+    report = await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id))
+    await idle(client, "rollback-completed")
+    return report
 
 
 async def explored(client: Client, **fields: Any) -> Exploration:
@@ -129,9 +141,8 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
 
         foreseen = await client.send(ExplorationAdopt(attempt_id=best.attempt_id, preview=True))
         assert files(server) == before
-        report = await client.send(ExplorationAdopt(attempt_id=best.attempt_id))
+        report = await adopt(client, best)
         assert report.counts == foreseen.counts
-        await idle(client, "rollback-completed")
         assert files(server) == {"draft.txt": b"draft", "answer.txt": b"a long answer"}
         now = state(server.execution)
         assert next_codon(now) == "publish"
@@ -205,8 +216,7 @@ async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None
     """The next codon works with the files of the attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
         found = await explored(client, variants=(LONG,), score=LENGTH)
-        await client.send(ExplorationAdopt(attempt_id=found.attempts[0].attempt_id))
-        await idle(client, "rollback-completed")
+        await adopt(client, found.attempts[0])
         await client.send(CodonNext())
         await idle(client)
         assert files(server)["published.txt"] == b"a long answer"
@@ -217,8 +227,8 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
     later = {"continuationMode": "continue-previous"}
     recalls = codon("answer", {"recall": "I know"}, **later)
     async with a_finished_plan(tmp_path, CODONS[0], recalls) as (server, client):
-        variant = json.dumps({"steps": [{"say": "one"}, {"say": "two"}, {"recall": "I know"}]})
-        found = await explored(client, variants=(Variant(prompt_text=variant),), n=2)
+        variant = does({"say": "one"}, {"say": "two"}, {"recall": "I know"})
+        found = await explored(client, variants=(variant,), n=2)
         recollections = [recalled(Path(each.execution_path or "")) for each in found.attempts]
         assert recollections[0] == recollections[1]
         assert recollections[0] != recalled(server.execution)
@@ -247,8 +257,7 @@ async def test_an_attempt_runs_the_rest_of_the_plan(tmp_path: Path) -> None:
         found = await explored(client, variants=(LONG,), rest=True, score="wc -c < published.txt")
         (attempt,) = found.attempts
         assert (attempt.status, attempt.score) == ("completed", 13.0)
-        await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id))
-        await idle(client, "rollback-completed")
+        await adopt(client, attempt)
         assert files(server)["published.txt"] == b"a long answer"
         assert next_codon(state(server.execution)) is None
 
@@ -269,18 +278,17 @@ async def test_a_codon_of_a_loop_is_tried_once(tmp_path: Path) -> None:
         found = await client.send(ExplorationShow(exploration_id=begun.exploration_id))
         (attempt,) = found.attempts
         assert attempt.status == "completed", attempt.message
-        await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id))
-        await idle(client, "rollback-completed")
+        await adopt(client, attempt)
         assert files(server)["answer.txt"] == b"a long answer"
         assert next_codon(state(server.execution)) == "answer#2"
 
 
 async def test_only_some_paths_are_adopted(tmp_path: Path) -> None:
     """With paths, the other files and the plan stay; undo takes the files back."""
-    both = json.dumps({"steps": [writes("answer.txt", "new"), writes("draft.txt", "new")]})
+    both = does(writes("answer.txt", "new"), writes("draft.txt", "new"))
     async with a_finished_plan(tmp_path) as (server, client):
         before = files(server)
-        found = await explored(client, variants=(Variant(prompt_text=both),))
+        found = await explored(client, variants=(both,))
         (attempt,) = found.attempts
         await client.send(ExplorationAdopt(attempt_id=attempt.attempt_id, paths=("draft.txt",)))
         assert files(server) == before | {"draft.txt": b"new"}
@@ -304,7 +312,7 @@ async def test_results_are_compared_file_by_file(tmp_path: Path) -> None:
 
 async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) -> None:
     """It has no result to adopt; without a number a score is missing, and the reason is given."""
-    broken = Variant(prompt_text=json.dumps({"steps": [{"fail": {"message": "out of ideas"}}]}))
+    broken = does({"fail": {"message": "out of ideas"}})
     async with a_finished_plan(tmp_path) as (_, client):
         found = await explored(client, variants=(broken, LONG), score="echo not a number")
         failed, unscored = found.attempts
@@ -359,7 +367,7 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
 )
 async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
-    endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
+    endless = does({"waitForFile": "/never"})
     async with a_finished_plan(tmp_path) as (server, client):
         begun = await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless, LONG))
@@ -388,7 +396,7 @@ async def test_an_exploration_is_discarded_while_its_attempts_start(
     tmp_path: Path, moment: str
 ) -> None:
     """At any moment: no execution is left, and no server of an attempt goes on."""
-    endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
+    endless = does({"waitForFile": "/never"})
     async with a_finished_plan(tmp_path) as (server, client):
         begun = await client.send(
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless,), n=3)
@@ -516,9 +524,7 @@ async def test_what_cannot_be_tried_is_refused(
 async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None:
     """A parent that was killed finds them at its next start, and takes over what they did."""
     gate = tmp_path / "gate"
-    slow = Variant(
-        prompt_text=json.dumps({"steps": [waits_for(gate), writes("answer.txt", "a long answer")]})
-    )
+    slow = does(waits_for(gate), writes("answer.txt", "a long answer"))
     hank = write_hank(tmp_path / "hank", *CODONS)
     parent = tmp_path / "executions" / "parent"
     async with after_plan(hank, parent) as (server, client):
@@ -551,8 +557,8 @@ PASSWORD = "my-postgres-of-1996"
 
 def secretive(*steps: dict[str, Any]) -> Variant:
     """Return a variant with the value of a secret variable of the server in each of its texts."""
-    script = json.dumps({"steps": [*steps, writes("answer.txt", PASSWORD)]})
-    return Variant(name=f"with {PASSWORD}", prompt_text=script, variables={"word": PASSWORD})
+    fields = {"name": f"with {PASSWORD}", "variables": {"word": PASSWORD}}
+    return does(*steps, writes("answer.txt", PASSWORD), **fields)
 
 
 def holders(folder: Path) -> set[str]:
@@ -654,7 +660,7 @@ async def test_what_is_set_for_one_server_is_not_set_for_attempts(
 async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
     """The parent's costs do not count; an attempt that spends more is stopped."""
     costly = (codon("draft", {"cost": 5.0}), CODONS[1])
-    spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 3.0}, writes("answer.txt", "a")]}))
+    spends = does({"cost": 3.0}, writes("answer.txt", "a"))
     async with a_finished_plan(tmp_path, *costly) as (server, client):
         found = await explored(client, variants=(spends, LONG), max_dollars=4.0)
         shares = [
@@ -672,7 +678,7 @@ async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
 async def test_an_exploration_has_what_is_left_of_the_executions_budget(tmp_path: Path) -> None:
     """Also if it asks for more; without anything left, it is refused."""
     hank = write_hank(tmp_path / "hank", codon("draft", {"cost": 1.0}), CODONS[1])
-    spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 2.0}, writes("answer.txt", "a")]}))
+    spends = does({"cost": 2.0}, writes("answer.txt", "a"))
     async with after_plan(
         hank, tmp_path / "executions" / "parent", "--max-cost", "5", since_seq=0
     ) as (_, client):
@@ -750,7 +756,7 @@ async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
 
 async def test_a_codon_fails_if_none_of_its_attempts_succeeds(tmp_path: Path) -> None:
     """The run fails as it would without attempts."""
-    broken = Variant(prompt_text=json.dumps({"steps": [{"fail": {"message": "out of ideas"}}]}))
+    broken = does({"fail": {"message": "out of ideas"}})
     answer = {**CODONS[1], "attempts": trying(broken, n=2)}
     hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
     execution = tmp_path / "executions" / "parent"
@@ -811,7 +817,7 @@ async def test_a_model_decides_between_equal_scores(
 ) -> None:
     """It is asked twice, in opposite orders; where the answers disagree, the attempts are equal."""
     same = ("equal", "alike")
-    variants = tuple(Variant(name=name, prompt_text=answers(name)) for name in same)
+    variants = tuple(answers(name, name=name) for name in same)
     hank = write_hank(tmp_path / "hank", *CODONS)
     async with (
         model_endpoint(verdict("attempt-2", "attempt-1"), verdict(*second)) as endpoint,
@@ -856,8 +862,7 @@ MERGING = (
 
 
 def edits(**texts: str) -> Variant:
-    steps = [writes(name.replace("_", "."), text) for name, text in texts.items()]
-    return Variant(prompt_text=json.dumps({"steps": steps}))
+    return does(*(writes(name.replace("_", "."), text) for name, text in texts.items()))
 
 
 @pytest.mark.story(

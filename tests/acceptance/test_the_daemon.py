@@ -23,7 +23,7 @@ from hankweave_protocol.commands import (
     RollbackToLastSuccess,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent, ServerIdle
+from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.command_line import hankweave
@@ -38,28 +38,13 @@ from support.running_server import (
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_disk import small_disk
-from support.waiting import limited
-from support.watching import refused, to_end_of
+from support.watching import idle, refused, started, to_end_of
 
 
 def written(execution: Path) -> dict[Path, int]:
     """Return when each file was last written."""
     files = (path for path in execution.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
-
-
-async def idle(client: Any, reason: str) -> None:
-    with limited():
-        async for event in client.events():
-            if isinstance(event.data, ServerIdle) and event.data.reason == reason:
-                return
-
-
-async def started(client: Any, codon_id: str) -> None:
-    with limited():
-        async for event in client.events():
-            if isinstance(event.data, CodonStartedEvent) and event.data.codon_id == codon_id:
-                return
 
 
 @pytest.mark.story(
@@ -76,14 +61,13 @@ async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Pat
         os.kill(server.pid, signal.SIGSTOP)  # From now on only the second one writes.
         try:
             before = written(execution)
-            second = hankweave("run", str(hank), "--execution", str(execution), "--headless")
+            words = ("run", str(hank), "--execution", str(execution), "--headless")
+            second = hankweave(*words, code=75)
             after = written(execution)
         finally:
             os.kill(server.pid, signal.SIGCONT)
 
-        assert second.returncode == 75
         assert str(server.pid) in second.stderr
-        assert "Traceback" not in second.stderr
         assert after == before
 
 
@@ -186,11 +170,7 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
         ErrorCode.CHECKPOINT_NOT_FOUND,
         "$.data.checkpointSha",
     ),
-    (
-        lambda: to_end_of("nobody"),
-        ErrorCode.UNKNOWN_CODON,
-        "$.data.codonId",
-    ),
+    (lambda: to_end_of("nobody"), ErrorCode.UNKNOWN_CODON, "$.data.codonId"),
     (
         lambda: RollbackToLastSuccess(expected_run_id="another"),  # type: ignore[arg-type]
         ErrorCode.STALE_RUN,
@@ -234,7 +214,6 @@ def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> Non
     assert "continuatonMode" in done.stderr
     assert "continuationMode" in done.stderr
     assert "maxExtensions" in done.stderr
-    assert "Traceback" not in done.stderr
     assert not (tmp_path / "executions").exists()
 
 
@@ -271,10 +250,8 @@ def test_a_wrong_path_is_one_sentence_and_an_exit_code(
         "missing-hank": [str(tmp_path / "nowhere.json")],
         "missing-data": [str(hank), str(tmp_path / "nowhere")],
     }[place]
-    done = hankweave("run", *words, "--headless")
-    assert done.returncode == code, done.stderr
+    done = hankweave("run", *words, "--headless", code=code)
     assert done.stderr.startswith("hankweave: ")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -285,7 +262,6 @@ def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
     locked.mkdir(mode=0o500)
     done = hankweave("run", str(hank), "--execution", str(locked / "execution"))
     assert done.returncode in (74, 77)
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("kilobytes", [60, 200, 300])
@@ -295,8 +271,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_74(tmp_path: Path, kilobytes:
     with small_disk(tmp_path / "disk", f"size={kilobytes}k") as disk:
         noise = {"run": "head -c 2000000 /dev/urandom | base64 -w 2000 | head -c 250000"}
         hank = write_hank(tmp_path / "hank", codon("one", *[{"say": "x" * 9000}] * 30, noise))
-        done = hankweave("run", str(hank), "--execution", str(disk / "execution"), "--headless")
+        words = ("run", str(hank), "--execution", str(disk / "execution"), "--headless")
+        done = hankweave(*words, code=74)
 
-    assert done.returncode == 74, done.stderr
     assert done.stderr.startswith("hankweave: ")
-    assert "Traceback" not in done.stderr
