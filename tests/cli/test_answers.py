@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from support import command_line
+from support.command_line import Done
 from support.git_facts import GitWitness
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
@@ -24,20 +26,8 @@ HANK = (
 )
 
 
-def hankweave(
-    *arguments: str | Path, cwd: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*command(), *map(str, arguments)],
-        env=environment(**env),
-        cwd=cwd,
-        capture_output=True,
-        timeout=LIMIT,
-        check=False,
-        text=True,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
+def hankweave(*arguments: str | Path, **how: Any) -> Done:
+    return command_line.hankweave(*map(str, arguments), **how)
 
 
 def printed(*arguments: str | Path, cwd: Path | None = None) -> Any:
@@ -157,7 +147,7 @@ def test_pickaxe_finds_where_a_text_came(execution: Path) -> None:
     assert "No checkpoint of this timeline" in done.stdout
 
 
-def bisected(execution: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def bisected(execution: Path, folder: Path, *words: str) -> Done:
     """Bisect with a folder of its own for temporary files, which must be empty afterwards."""
     folder.mkdir(exist_ok=True)
     done = hankweave("bisect", *words, "-e", execution, TMPDIR=str(folder))

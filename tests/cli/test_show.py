@@ -88,7 +88,8 @@ async def a_server(tmp_path: Path) -> AsyncIterator[tuple[Shell, Client]]:
 def left(tmp_path: Path) -> Shell:
     """Return an execution whose server has ended."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
-    hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
+    done = hankweave("run", str(hank), "-e", str(execution), "--headless")
+    assert done.returncode == 0, done.stderr
     return Shell(execution)
 
 
