@@ -167,7 +167,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (LOAD, "test_a_reference_stays_in_the_hanks_directory_and_names_a_file"),
         (LOAD, "test_a_rig_source_is_a_plain_tree_of_the_hank"),
         (LOAD, "test_a_rig_target_is_a_place_within_the_work_tree"),
-        (LOAD, "test_what_is_archived_lies_in_the_work_tree"),
+        ("server/hank/test_golden.py", "test_a_malformed_hank_yields_exactly_its_fault"),
         ("server/worktree/test_rigs.py", "test_a_target_out_of_bounds_is_refused"),
         (
             "server/worktree/test_rigs.py",

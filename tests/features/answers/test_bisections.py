@@ -13,6 +13,7 @@ from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
 from hankweave_protocol.commands import BisectStart, BisectStop
 from hankweave_protocol.events import BisectEnded, BisectProgress, BisectStarted
+from hankweave_protocol.hints import Hint
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -91,9 +92,7 @@ async def test_one_search_runs_at_a_time_and_can_be_stopped(tmp_path: Path) -> N
         unbroken: Any = (await client.until(BisectEnded, timeout=LIMIT)).data
         assert "does not fail" in unbroken.message
         # Only the terminal has options.
-        assert unbroken.message.endswith(
-            "Search again up to a checkpoint or step at which it fails."
-        )
+        assert unbroken.message.endswith(Hint.BISECT_BAD)
         for wrong, code in (
             ({"good": "three", "bad": "one"}, "INVALID_COMMAND"),
             ({"bad": "ffffffff"}, "CHECKPOINT_NOT_FOUND"),
