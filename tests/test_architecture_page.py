@@ -265,10 +265,16 @@ def test_a_start_does_what_the_page_says_in_its_order() -> None:
     """Lock, sweep, open, announce, validate, recover, begin, serve."""
     source = (SERVER / "daemon" / "daemon.py").read_text()
     startup = (SERVER / "daemon" / "startup.py").read_text()
-    opening = ["run_sync(acquire", "sweep_agents(", "open_engine(", "open_ledger(", "_live_with("]
+    opening = [
+        "run_sync(acquire",
+        "sweep_agents(",
+        "open_engine(",
+        "open_ledger(",
+        "_serve_execution(",
+    ]
     assert _in_order(_body_of(source, "live"), ["_signals.watch", "_live_in("])
     assert _in_order(_body_of(source, "_live_in"), opening)
-    assert _in_order(_body_of(source, "_live_with"), ["recover(", "_serve("])
+    assert _in_order(_body_of(source, "_serve_execution"), ["recover(", "_serve("])
     recovery = ["_announce(", "_validate(", "recovery.recover(", "begin_if_new("]
     assert _in_order(_body_of(startup, "recover"), recovery)
 

@@ -130,9 +130,9 @@ class _Chunk:
     """True if nothing came for a while before it."""
 
 
-def _read(master: int, patience: float | None) -> _Chunk | None:
+def _read(master: int, timeout: float | None) -> _Chunk | None:
     """Return the next output; None at the end."""
-    is_late = patience is not None and not select.select([master], [], [], patience)[0]
+    is_late = timeout is not None and not select.select([master], [], [], timeout)[0]
     try:
         data = os.read(master, 65536)
     except OSError:  # Linux reports a closed terminal so.

@@ -381,7 +381,7 @@ class Client(Calls):
         self._link = link
         try:
             if self.last_seq >= self._live_at:
-                await self._go_live(link)
+                await self._allow_commands(link)
 
             while True:
                 await self._receive(await link.receive(), link)
@@ -416,7 +416,7 @@ class Client(Calls):
 
         raise last
 
-    async def _go_live(self, link: Link) -> None:
+    async def _allow_commands(self, link: Link) -> None:
         """Allow commands, starting with those waiting since the last connection."""
         self._is_live = True
         await self._unanswered.send_all(link)
@@ -465,7 +465,7 @@ class Client(Calls):
             self._unanswered.give_up_on_effects()
 
         if event.seq >= self._live_at:
-            await self._go_live(link)
+            await self._allow_commands(link)
 
 
 def connect(

@@ -34,7 +34,7 @@ from hankweave_protocol.replies import (
 )
 
 OPEN_SECONDS = 10.0
-GOODBYE_SECONDS = 2.0
+CLOSE_SECONDS = 2.0
 MAX_FRAME = 64 * 1024 * 1024  # A snapshot of a large work tree has a large file tree.
 UNAUTHORIZED_STATUS = 401
 
@@ -121,7 +121,7 @@ class Link:
 
     async def aclose(self) -> None:
         """Close the connection, waiting for the peer only briefly."""
-        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             await self._socket.close()
 
         self.abort()
@@ -141,7 +141,7 @@ async def _connect(address: Address) -> ClientConnection:
             compression=None,
             proxy=None,
             max_size=MAX_FRAME,
-            close_timeout=GOODBYE_SECONDS,
+            close_timeout=CLOSE_SECONDS,
         )
     except InvalidStatus as refusal:
         if refusal.response.status_code == UNAUTHORIZED_STATUS:
@@ -195,14 +195,14 @@ async def _receive(socket: ClientConnection) -> str:
 
 
 def _loss(closed: ConnectionClosed) -> ConnectionLost:
-    goodbye = closed.rcvd
-    if goodbye is None:
+    close_frame = closed.rcvd
+    if close_frame is None:
         return ConnectionLost("The connection broke.")
 
-    reason = f" ({goodbye.reason})" if goodbye.reason else ""
+    reason = f" ({close_frame.reason})" if close_frame.reason else ""
     return ConnectionLost(
-        f"The server closed the connection with {goodbye.code}{reason}.",
-        orderly=goodbye.code in {1000, 1001},
+        f"The server closed the connection with {close_frame.code}{reason}.",
+        orderly=close_frame.code in {1000, 1001},
     )
 
 

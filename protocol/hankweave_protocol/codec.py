@@ -47,7 +47,7 @@ def encode(value: object) -> bytes:
     Python string) is written as `\\xff`, so that every event can be encoded.
     """
     if isinstance(value, Event) and isinstance(value.data, UnknownEvent):
-        value = _as_it_came(value, value.data)
+        value = _raw_envelope(value, value.data)
 
     try:
         return _encoder.encode(value)
@@ -286,7 +286,7 @@ def _key_meant(message: str, shape: object) -> str | None:
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _as_it_came(event: Event, unknown: UnknownEvent) -> _EventEnvelope:
+def _raw_envelope(event: Event, unknown: UnknownEvent) -> _EventEnvelope:
     return _EventEnvelope(
         id=event.id,
         seq=event.seq,

@@ -66,10 +66,10 @@ class ProjectFolder:
         """Look at a folder; raise OSError if there is none."""
         status = path.stat()
         shown = os.fsencode(os.path.realpath(path)).decode("utf-8", "replace")
-        return cls(shown, status.st_dev, status.st_ino, _born(path))
+        return cls(shown, status.st_dev, status.st_ino, _birth_time(path))
 
 
-def _born(path: Path) -> int | None:
+def _birth_time(path: Path) -> int | None:
     """Return the time of creation, which `os.stat` omits on Linux."""
     found = ctypes.create_string_buffer(256)  # struct statx
     try:

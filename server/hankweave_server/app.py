@@ -30,7 +30,7 @@ from hankweave_server import __version__
 from hankweave_server.agents.preflight import AgentIdentities
 from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
@@ -146,7 +146,7 @@ class App:
         stop: Callable[[str], None],
         kill: Callable[[str], None],
         require_lock: Callable[[], None],
-        on_rest: Callable[[Outcome], None],
+        on_idle: Callable[[Outcome], None],
         on_problem: Callable[[EventData], None] = lambda event: None,
         traceparent: FindsTraceparent = untraced,
     ) -> None:
@@ -163,7 +163,7 @@ class App:
         self.quiet = Quiet(opened.clock)
         self.git_index = GitIndex(opened.layout, require_lock, self.quiet)
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
-        roster = _roster(opened)
+        selector = _agent_selector(opened)
         recorded = HankRecord(opened.hank.hank, opened.ledger.redactor)
         self.checkpointer = Checkpointer(
             opened.engine,
@@ -172,7 +172,7 @@ class App:
             clean=opened.ledger.redactor.text,
             require_lock=require_lock,
             sessions=SessionFiles(
-                opened.layout, opened.ledger, roster.agent_for, recorded.original
+                opened.layout, opened.ledger, selector.agent_for, recorded.original
             ),
             on_head_moved=self.git_index.note,
             quiet=self.quiet,
@@ -184,7 +184,7 @@ class App:
             server_ports=self._ports,
         )
         self.ctx = replace(
-            _context(opened, self.checkpointer, roster, recorded, self._started),
+            _context(opened, self.checkpointer, selector, recorded, self._started),
             guard=TreeGuard(self.exit_policy.recheck),
             confinement=settings,
             open_agent_access=self._open_agent_access,
@@ -198,7 +198,7 @@ class App:
             autostart=opened.settings.autostart,
             until=opened.settings.until,
             ends_server=self.exit_policy.applies,
-            on_rest=on_rest,
+            on_idle=on_idle,
             on_change=self.exit_policy.recheck,
         )
         self.rollback = Rollback(self.ctx, self.runner)
@@ -232,7 +232,7 @@ class App:
     def begin_shutdown(self) -> None:
         """Let what runs in the background end."""
         self._is_ready = False
-        self.quiet.hurry()
+        self.quiet.expedite()
         self.packing.stop()
         self.branching.stop()
         self.time_watch.stop()
@@ -296,12 +296,12 @@ class App:
     def branch_home(self) -> Path:
         """Return a new directory beside this execution, or, in place, among the executions."""
         opened, layout = self._opened, self._opened.layout
-        beside = opened.settings.executions_root if layout.is_in_place else layout.root.parent
+        parent = opened.settings.executions_root if layout.is_in_place else layout.root.parent
         meta = data_source.read_meta(layout)
         name = data_source.managed_name(
             instants.epoch_ms(opened.clock.now()), None if meta is None else meta.data_hash
         )
-        return beside / name
+        return parent / name
 
     def server_api(self) -> ServerApi:
         """Return the server's interface for the transport."""
@@ -414,7 +414,7 @@ class App:
             store_loose_objects=0,
             containment=self._containment,
             problems=self.bulletin.health.problems,
-            pending_permissions=self.ctx.desk.pending,
+            pending_permissions=self.ctx.permission_requests.pending,
             agent_tools=granted(self.ctx),
             active_allowance=in_force(hank, state, self.ctx.ceilings),
             waiting=None if active is None else wait_of(active),
@@ -475,7 +475,7 @@ def _duration(seconds: float | None) -> timedelta | None:
 def _context(
     opened: OpenedExecution,
     checkpointer: Checkpointer,
-    roster: Roster,
+    selector: AgentSelector,
     recorded: HankRecord,
     started: float,
 ) -> ExecutionContext:
@@ -486,11 +486,11 @@ def _context(
         checkpointer=checkpointer,
         hank=opened.hank,
         recorded=recorded,
-        agent_for=roster.agent_for,
-        model_for=roster.model_for,
+        agent_for=selector.agent_for,
+        model_for=selector.model_for,
         reuse=ReuseSettings(opened.settings.reuse, opened.settings.default_reuse),
         identity_of=AgentIdentities(
-            roster, opened.layout.work_tree, may_run_programs=opened.settings.agent_check
+            selector, opened.layout.work_tree, may_run_programs=opened.settings.agent_check
         ).identity_of,
         data_digest=opened.data.digest,
         started_monotonic=started,
@@ -510,11 +510,11 @@ def _context(
     )
 
 
-def _roster(opened: OpenedExecution) -> Roster:
+def _agent_selector(opened: OpenedExecution) -> AgentSelector:
     overrides = opened.hank.hank.overrides
     # An agent that does not wait has continued by the time its step is labelled.
     counts_steps = overrides is not None and overrides.checkpoint_every_steps is not None
-    return Roster(
+    return AgentSelector(
         chosen=opened.settings.agent,
         hank_directory=opened.hank.directory,
         sessions=opened.layout.agent_sessions,

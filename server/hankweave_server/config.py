@@ -98,7 +98,7 @@ Config = Mapping[str, Resolved]
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _truth(value: object) -> bool:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
 
@@ -234,7 +234,7 @@ def _telemetry(value: object) -> object:
     if isinstance(value, dict):
         return value.get("enabled", True)
 
-    return _truth(value)
+    return _boolean(value)
 
 
 def _refusing(why: str) -> Callable[[object], str | None]:
@@ -268,15 +268,15 @@ _ALL = (
     ),
     Setting(
         "withoutTls",
-        _truth,
+        _boolean,
         False,
         "Let tokens cross a network without encryption.",
         "--without-tls",
     ),
-    Setting("autostart", _truth, True, "Start the plan at once.", "--no-autostart"),
+    Setting("autostart", _boolean, True, "Start the plan at once.", "--no-autostart"),
     Setting(
         "exitOnComplete",
-        _truth,
+        _boolean,
         None,
         "Exit when the plan ends. Default: if stdout is not a terminal and no client is connected.",
         "--exit-on-complete",
@@ -307,7 +307,7 @@ _ALL = (
     ),
     Setting(
         "ignoreRigFailures",
-        _truth,
+        _boolean,
         False,
         "Continue when a rig operation fails.",
         "--ignore-rig-failures",
@@ -329,7 +329,7 @@ _ALL = (
         "Longest wait for the end of a provider's limit: seconds, or 30m, 8h, 2d; 0 for none.",
         "--max-wait",
     ),
-    Setting("sentinel.enablePersistence", _truth, True, "Save the state of sentinels on disk."),
+    Setting("sentinel.enablePersistence", _boolean, True, "Save the state of sentinels on disk."),
     Setting(
         "toolResultTruncateLength",
         _integer(1),
@@ -360,14 +360,14 @@ _ALL = (
     ),
     Setting(
         "reuse",
-        _truth,
+        _boolean,
         False,
         "Take over results of earlier codons with the same inputs instead of running.",
         "--reuse",
     ),
     Setting(
         "noAgentCheck",
-        _truth,
+        _boolean,
         False,
         "Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
         "--no-agent-check",
@@ -381,20 +381,20 @@ _ALL = (
     ),
     Setting(
         "requireConfinement",
-        _truth,
+        _boolean,
         False,
         "Refuse to start if agents would run unconfined.",
         "--require-confinement",
     ),
     Setting(
         "withoutProxy",
-        _truth,
+        _boolean,
         True,
         "Do not use a proxy between agents and their models.",
         "--without-proxy",
         refusal=lambda value: None if value else NO_PROXY,
     ),
-    Setting("showCosts", _truth, True, "Show costs.", no_effect="costs are always shown"),
+    Setting("showCosts", _boolean, True, "Show costs.", no_effect="costs are always shown"),
     Setting(
         "idleTimeout",
         _integer(0, 255),
@@ -412,7 +412,7 @@ _ALL = (
     ),
     Setting(
         "dietOnFinalize",
-        _truth,
+        _boolean,
         False,
         "Compress the journal when a run has ended.",
         no_effect=_NO_DIET,
@@ -433,7 +433,7 @@ _ALL = (
     ),
     Setting(
         "sentinel.waitForAllHealthChecks",
-        _truth,
+        _boolean,
         False,
         "Wait for the health checks of all sentinels' models.",
         no_effect="there are no health checks of sentinels' models",
@@ -519,7 +519,7 @@ def unknown_variables(environment: Mapping[str, str], known: Iterable[str] = ())
 def of_file(path: Path, content: object) -> Read:
     """Read the content of a hankweave.json; raise Stop for an invalid value."""
     if not isinstance(content, dict):
-        raise _wrong(path, "expected an object")
+        raise _unusable(path, "expected an object")
 
     values: dict[str, object] = {}
     warnings = []
@@ -556,13 +556,13 @@ def read_file(path: Path) -> Read | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _wrong(path, error.strerror or str(error)) from None
+        raise _unusable(path, error.strerror or str(error)) from None
     except UnicodeDecodeError:
-        raise _wrong(path, "it is not UTF-8 text") from None
+        raise _unusable(path, "it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise _wrong(path, f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise _unusable(path, f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
-        raise _wrong(path, "it is nested too deeply") from None
+        raise _unusable(path, "it is nested too deeply") from None
 
 
 def resolve(layers: Iterable[Layer]) -> Config:
@@ -626,7 +626,7 @@ def _parsed(setting: Setting, value: object, name: str) -> object:
         ) from None
 
 
-def _wrong(path: Path, what: str) -> Stop:
+def _unusable(path: Path, what: str) -> Stop:
     return Stop(
         f"{path} cannot be used: {what}.",
         ExitCode.CONFIGURATION,

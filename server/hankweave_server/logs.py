@@ -56,7 +56,7 @@ class _PrivateRotatingHandler(RotatingFileHandler):
     of important data report the disk's fault.
     """
 
-    _lost = 0
+    _lost_lines = 0
     clean: Callable[[str], str] = staticmethod(str)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -79,11 +79,11 @@ class _PrivateRotatingHandler(RotatingFileHandler):
         return self.stream.tell() >= self.maxBytes
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._lost:
-            lost, self._lost = self._lost, 0
+        if self._lost_lines:
+            lost, self._lost_lines = self._lost_lines, 0
             super().emit(_note_of_loss(record, lost))
-            if self._lost:
-                self._lost = lost + 1
+            if self._lost_lines:
+                self._lost_lines = lost + 1
                 return
 
         super().emit(record)
@@ -93,10 +93,10 @@ class _PrivateRotatingHandler(RotatingFileHandler):
             super().handleError(record)
             return
 
-        self._lost += 1
-        self._let_go()
+        self._lost_lines += 1
+        self._close_stream()
 
-    def _let_go(self) -> None:
+    def _close_stream(self) -> None:
         """Close the file, to be opened again for the next line; its buffer is lost."""
         stream, self.stream = self.stream, None
         if stream is not None:

@@ -40,7 +40,7 @@ def counted(number: int, one: str, more: str = "") -> str:
     return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
-def acted_on(number: int, one: str, more: str = "", *, foreseen: bool = False) -> str:
+def acted_on(number: int, one: str, more: str = "", *, is_preview: bool = False) -> str:
     """Return `1 file was`, `2 files were`, or if it has not been done yet, `2 files would be`."""
-    verb = "would be" if foreseen else "was" if number == 1 else "were"
+    verb = "would be" if is_preview else "was" if number == 1 else "were"
     return f"{counted(number, one, more)} {verb}"

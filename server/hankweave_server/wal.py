@@ -194,7 +194,7 @@ class WriteAheadLog:
                 raise
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def quiesced(self) -> Iterator[None]:
         """Let nothing be published or removed while the block runs."""
         with self._lock:
             yield

@@ -64,8 +64,8 @@ def test_without_a_server_it_is_rolled_back_undone_and_redone(left: Path) -> Non
     """Each command has a server while it runs; the hank may be gone by then."""
     shutil.rmtree(left.parent / "hank")
     at = ("-e", str(left))
-    foreseen = hankweave("preview", "--codon", "one", *at)
-    assert "2 files go away" in foreseen.stdout
+    previewed = hankweave("preview", "--codon", "one", *at)
+    assert "2 files go away" in previewed.stdout
     assert root_of(left) == WHOLE
 
     hankweave("rollback", "--yes", "--codon", "one", *at)
@@ -178,8 +178,8 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
     done = hankweave("rollback", "--yes", "--to-step", "one", *at)
     assert "one is a codon" in done.stdout
     assert root_of(left) == BACK
-    foreseen = hankweave("rollback", "--to-step", "test", "--preview", *at)
-    assert "1 file comes back" in foreseen.stdout
+    previewed = hankweave("rollback", "--to-step", "test", "--preview", *at)
+    assert "1 file comes back" in previewed.stdout
     assert root_of(left) == BACK
 
 

@@ -139,10 +139,10 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
         attempt = Path(best.execution_path or "")
         assert tree(attempt / "agentRoot")["answer.txt"] == b"a long answer"
 
-        foreseen = await client.send(ExplorationAdopt(attempt_id=best.attempt_id, preview=True))
+        previewed = await client.send(ExplorationAdopt(attempt_id=best.attempt_id, preview=True))
         assert files(server) == before
         report = await adopt(client, best)
-        assert report.counts == foreseen.counts
+        assert report.counts == previewed.counts
         assert files(server) == {"draft.txt": b"draft", "answer.txt": b"a long answer"}
         now = state(server.execution)
         assert next_codon(now) == "publish"
@@ -449,14 +449,14 @@ async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path
         await client.send(ExplorationAdopt(attempt_id=long.attempt_id))
         await client.send(ExplorationDiscard(exploration_id=found.exploration_id))
         assert (await client.send(StoreGc())).pruned == ()
-        foreseen = await client.send(StoreGc(max_count=0, dry_run=True))
-        assert not foreseen.kept_because or all(
+        previewed = await client.send(StoreGc(max_count=0, dry_run=True))
+        assert not previewed.kept_because or all(
             each.reason != "completed" or each.sha != short.checkpoint_sha
-            for each in foreseen.kept_because
+            for each in previewed.kept_because
         )
         done = await client.send(StoreGc(max_count=0))
         gone = {each.sha for each in done.pruned}
-        assert gone == {each.sha for each in foreseen.pruned}
+        assert gone == {each.sha for each in previewed.pruned}
         assert short.checkpoint_sha in gone
         assert long.checkpoint_sha not in gone
         git = GitWitness(server.execution)
@@ -880,10 +880,10 @@ async def test_a_result_is_merged_with_what_has_changed_here(tmp_path: Path) -> 
         (server.execution / "agentRoot" / "text.txt").write_text(edited)
         before = files(server)
         adopting = {"attempt_id": found.attempts[0].attempt_id, "merge": True}
-        foreseen = await client.send(ExplorationAdopt(**adopting, preview=True))
+        previewed = await client.send(ExplorationAdopt(**adopting, preview=True))
         assert files(server) == before
         report = await client.send(ExplorationAdopt(**adopting))
-        assert report.counts == foreseen.counts
+        assert report.counts == previewed.counts
         merged = {"text.txt": edited.replace("seven", "SEVEN").encode(), "new.txt": b"new"}
         assert files(server) == before | merged
         assert next_codon(state(server.execution)) is None

@@ -305,7 +305,7 @@ async def test_a_rollback_does_what_its_preview_said(tmp_path, execution):
             target = known[pick % len(known)].sha
             fields: dict[str, Any] = {"paths": chosen, "keep_edits": keep}
             try:
-                foreseen = await client.send(RollbackPreview(checkpoint_sha=target, **fields))
+                previewed = await client.send(RollbackPreview(checkpoint_sha=target, **fields))
             except CommandRefused:
                 with pytest.raises(CommandRefused):
                     await client.send(RollbackToCheckpoint(checkpoint_sha=target, **fields))
@@ -314,7 +314,7 @@ async def test_a_rollback_does_what_its_preview_said(tmp_path, execution):
 
             done = await client.send(RollbackToCheckpoint(checkpoint_sha=target, **fields))
             for part in ("added", "updated", "removed", "kept", "conflicts", "skipped"):
-                assert getattr(done, part) == getattr(foreseen, part), part
+                assert getattr(done, part) == getattr(previewed, part), part
 
         for example in _examples():
             await once(*example)

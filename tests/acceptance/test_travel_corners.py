@@ -96,8 +96,8 @@ async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path, executio
         record = await client.send(CheckpointCreate())
         _write(path, b"mine, again")
         await client.send(CheckpointCreate())
-        foreseen = await client.send(RollbackPreview(checkpoint_sha=record.sha))
-        assert [file.path for file in foreseen.conflicts] == ["\\xff.txt"]
+        previewed = await client.send(RollbackPreview(checkpoint_sha=record.sha))
+        assert [file.path for file in previewed.conflicts] == ["\\xff.txt"]
         assert fold(journal(execution)).edits == state(execution).edits
 
         await client.send(RollbackToCheckpoint(checkpoint_sha=record.sha, paths=("\\xff.txt",)))

@@ -132,7 +132,7 @@ class _Step:
         )
         await self._post(moved(self._run_id, running, ended))
         # A server packs its store now and then.
-        await self._checkpointer.call_beside(
+        await self._checkpointer.call_concurrently(
             lambda engine: engine.housekeeping.consolidate(Pace(lambda: False))
         )
 

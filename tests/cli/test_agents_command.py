@@ -28,7 +28,7 @@ if "--version" in sys.argv:
 sys.stdin.read()
 def emit(**event): print(json.dumps(event), flush=True)
 emit(type="thread.started", thread_id="t1")
-{{deed}}
+{{action}}
 """
 WRITES = """
 open("hello.txt", "w").write("hello\\n")
@@ -85,8 +85,8 @@ def install(folder: Path, name: str, source: str) -> Path:
     return program
 
 
-def codex(folder: Path, deed: str) -> Path:
-    return install(folder, "codex", CODEX.replace("{deed}", deed))
+def codex(folder: Path, action: str) -> Path:
+    return install(folder, "codex", CODEX.replace("{action}", action))
 
 
 @pytest.mark.story(
@@ -191,16 +191,16 @@ def test_a_self_test_does_a_real_turn_and_says_what_it_cost(agents, programs, tm
 
 
 @pytest.mark.parametrize(
-    ("deed", "why", "retriable"),
+    ("action", "why", "retriable"),
     [
         (FAILS, "429", True),
         (LIES, "hello.txt is missing", True),
         (CRASHES, "it is broken", True),
     ],
 )
-def test_a_self_test_that_fails_says_why(agents, programs, deed, why, retriable) -> None:
+def test_a_self_test_that_fails_says_why(agents, programs, action, why, retriable) -> None:
     """The exit code is 1; the output has the agent's own message and whether a retry may help."""
-    codex(programs, deed)
+    codex(programs, action)
     done = agents("--test", "codex", "--json")
     assert done.returncode == 1
     report = json.loads(done.stdout)

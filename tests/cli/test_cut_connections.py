@@ -74,7 +74,7 @@ async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code is 69; no text claims a failure, and the hint says where to look."""
-    monkeypatch.setattr(server_session, "_PATIENCE", Backoff(first=0.001, attempts=3))
+    monkeypatch.setattr(server_session, "_RECONNECT", Backoff(first=0.001, attempts=3))
     cutting = Cutting()
     cutting.stays_away = True
     async with small_server(tmp_path, SmallRest(cutting)) as server:

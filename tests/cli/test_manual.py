@@ -13,7 +13,7 @@ from codegen.reference.messages import end_messages
 from codegen.reference.pages import DOCS, PAGES, page
 from hankweave_protocol.errors import ErrorCode
 from hankweave_server.cli.app import PLACES, cli
-from hankweave_server.cli.output.text import complain, section_on
+from hankweave_server.cli.output.text import print_error, section_on
 from support.command_line import hankweave
 from support.documented_commands import calls, fault
 
@@ -37,11 +37,11 @@ def test_a_terminal_names_the_section_on_an_error(
     code: ErrorCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A person can read on there; in a pipe, the message and the hint are all that is printed."""
-    complain("No.", "Try again.", code)
+    print_error("No.", "Try again.", code)
     assert capsys.readouterr().err == "hankweave: No.\n  hint: Try again.\n"
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    complain("No.", None, code)
+    print_error("No.", None, code)
     place = capsys.readouterr().err.split("see docs: ")[1].strip()
     page, _, anchor = place.partition("#")
     assert f'<a id="{anchor}"></a>\n\n## {code}\n' in (DOCS / PAGES[page]).read_text()

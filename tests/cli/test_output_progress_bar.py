@@ -95,7 +95,7 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects are counted out of all stored ones; with a zero delay, progress appears at once."""
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(progress, "POLL_SECONDS", 0.001)
     async with dead_end(tmp_path) as past:
         tree = past.server.execution / "agentRoot"

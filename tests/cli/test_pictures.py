@@ -224,11 +224,11 @@ COMMANDS: dict[str, Callable[[], None]] = {
     "hankweave status": status_of("failed", failed("check"), changes=FileChanges(STEP)),
     "hankweave status -e b81c": status_of("stopped"),
     "hankweave rollback --before check": lambda: draw_report(
-        REPORT, foreseen=True, to="before check"
+        REPORT, is_preview=True, to="before check"
     ),
     "hankweave undo --preview": lambda: draw_report(
         msgspec.structs.replace(REPORT, runs_again=None, kept=(), conflicts=()),
-        foreseen=True,
+        is_preview=True,
         reverse="`hankweave redo`",
     ),
     "hankweave log --graph --calls": lambda: log_graph.show(LINES),

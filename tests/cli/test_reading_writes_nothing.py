@@ -131,11 +131,11 @@ def test_status_names_what_has_changed_since_the_last_checkpoint(left: Path) -> 
 def test_a_preview_of_the_files_is_that_of_a_server(left: Path) -> None:
     """The rollback does exactly what the files have foretold."""
     here = ("-e", str(left))
-    foreseen = hankweave("rollback", "--before", "two", "--preview", *here, code=0).stdout
-    assert foreseen.startswith("Back to before two: ")
-    assert "1 file goes away\n       b.txt  3 bytes" in foreseen
-    assert "1 edit of yours is overwritten" in foreseen
-    assert "1 step runs again: two" in foreseen
+    previewed = hankweave("rollback", "--before", "two", "--preview", *here, code=0).stdout
+    assert previewed.startswith("Back to before two: ")
+    assert "1 file goes away\n       b.txt  3 bytes" in previewed
+    assert "1 edit of yours is overwritten" in previewed
+    assert "1 step runs again: two" in previewed
     done = hankweave("rollback", "--before", "two", "--yes", *here, code=0).stdout
     assert done.startswith("Back at before two: ")
     assert "1 file went away\n       b.txt  3 bytes" in done
@@ -152,14 +152,14 @@ def test_a_preview_of_a_merge_is_that_of_a_server(
     mine = left / "agentRoot" / "b.txt"
     mine.unlink()
     try:
-        foreseen = hankweave(*words, "--preview", code=0).stdout
-        assert "  +  1 file comes back\n       b.txt  3 bytes\n" in foreseen
-        assert "  !  1 edit of yours is overwritten" in foreseen
+        previewed = hankweave(*words, "--preview", code=0).stdout
+        assert "  +  1 file comes back\n       b.txt  3 bytes\n" in previewed
+        assert "  !  1 edit of yours is overwritten" in previewed
         mine.write_text("mine")
         refused = hankweave(*words, "--preview", "--conflicts", str(tmp_path / "both"), code=1)
         assert "1 file was changed on both sides: b.txt (both-added)" in refused.stderr
         assert (tmp_path / "both" / "ours" / "b.txt").read_text() == "mine"
-        foreseen = hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
+        previewed = hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
         sent = ExplorationAdopt(
             attempt_id=named["ATTEMPT"], merge=True, on_conflict="theirs", preview=True
         )
@@ -167,7 +167,7 @@ def test_a_preview_of_a_merge_is_that_of_a_server(
             through_server(left, lambda: at_server(left, lambda client: client.send(sent)))
         )
         for name in ("added", "updated", "removed", "kept", "conflicts", "targetTitle"):
-            assert json.loads(foreseen).get(name) == json.loads(served).get(name), name
+            assert json.loads(previewed).get(name) == json.loads(served).get(name), name
     finally:
         mine.write_text("two")
 
@@ -179,18 +179,18 @@ def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
     layout, mine = Layout.of_execution(left), left / "agentRoot" / "b.txt"
     mine.unlink()
 
-    def previewed() -> None:
+    def run_preview() -> None:
         at_server(left, lambda client: client.send(GetServerStatus()))
         before = listing(layout.checkpoints), layout.journal.read_bytes()
-        foreseen = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
-        assert (foreseen.returncode, "1 file comes back" in foreseen.stdout) == (0, True)
+        previewed = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
+        assert (previewed.returncode, "1 file comes back" in previewed.stdout) == (0, True)
         sent = ExplorationAdopt(attempt_id=named["ATTEMPT"], merge=True, preview=True)
         report = at_server(left, lambda client: client.send(sent))
         assert [file.path for file in report.added] == ["b.txt"]
         assert (listing(layout.checkpoints), layout.journal.read_bytes()) == before
 
     try:
-        through_server(left, previewed)
+        through_server(left, run_preview)
     finally:
         mine.write_text("two")
 

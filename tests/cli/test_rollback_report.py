@@ -49,5 +49,5 @@ def test_a_report_says_which_steps_run_again_and_what_they_cost(
 ) -> None:
     """Unknown or negligible numbers are left out."""
     assert again_text(report(again)) == expected
-    draw_report(report(again), foreseen=True)
+    draw_report(report(again), is_preview=True)
     assert (f"  ↻  {expected}" in capsys.readouterr().out.splitlines()) == bool(expected)

@@ -108,8 +108,8 @@ async def test_a_path_that_cannot_go_back_is_named_and_the_rest_goes(tmp_path: P
             pytest.skip("no immutable files here")
 
         try:
-            foreseen = await shell("rollback", "--codon", "one", "--preview", code=0)
-            assert "'a.txt' is immutable" in foreseen.stdout
+            previewed = await shell("rollback", "--codon", "one", "--preview", code=0)
+            assert "'a.txt' is immutable" in previewed.stdout
             done = await shell("rollback", "--codon", "one", code=3)
             assert "'a.txt' is immutable" in done.stdout
             assert "EPERM" in done.stdout
@@ -180,10 +180,10 @@ async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None
     """The report says which edits are overwritten and, with --keep-edits, which are kept."""
     async with a_shell(tmp_path) as shell:
         (shell.root / "a.txt").write_text("a person's")
-        foreseen = (await shell("preview", "--codon", "one")).stdout
+        previewed = (await shell("preview", "--codon", "one")).stdout
         assert (
             "1 edit of yours is overwritten or removed; --keep-edits keeps it\n       a.txt\n"
-            in foreseen
+            in previewed
         )
         kept = (await shell("preview", "--codon", "one", "--keep-edits")).stdout
         assert "1 edit of yours is kept\n       a.txt\n" in kept
@@ -225,11 +225,11 @@ async def test_a_preview_says_what_each_of_them_would_do(tmp_path: Path) -> None
         assert tree(shell.root) == WHOLE
 
         await shell("rollback", "--to", one)
-        foreseen = await shell.report("preview", "--undo")
+        previewed = await shell.report("preview", "--undo")
         done = await shell.report("undo")
-        assert (foreseen.added, foreseen.updated) == (done.added, done.updated)
-        foreseen = await shell.report("preview", "--redo")
-        assert [file.path for file in foreseen.removed] == ["d/b.txt"]
+        assert (previewed.added, previewed.updated) == (done.added, done.updated)
+        previewed = await shell.report("preview", "--redo")
+        assert [file.path for file in previewed.removed] == ["d/b.txt"]
         assert tree(shell.root) == WHOLE
 
 

@@ -58,7 +58,7 @@ async def test_a_call_that_fails_loses_nothing(
     points = (product([group], range(1, counted[group] + 1), FAULTS) for group in GROUPS)
     for group, at, fault in tier.some(points, FEW, SEED):
         await place.survive(
-            place.strike(group, at, deed="fail", error=fault.error, for_ever=fault.for_ever)
+            place.strike(group, at, action="fail", error=fault.error, for_ever=fault.for_ever)
         )
 
     assert place.tally.violations[before:] == [], f"seed {SEED}"
@@ -70,5 +70,5 @@ async def test_writes_that_take_half_are_written_on(scenario: Scenario, grounds:
     place = grounds(scenario)
     await place.build()
     before = len(place.tally.violations)
-    await place.survive(place.strike("write", 1, deed="cut", for_ever=True), arrives=True)
+    await place.survive(place.strike("write", 1, action="cut", for_ever=True), arrives=True)
     assert place.tally.violations[before:] == []

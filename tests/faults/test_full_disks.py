@@ -379,7 +379,7 @@ async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally
         await disk.reboot()
         await _nothing_is_lost(it, tally, "a disk that is read only")
     finally:
-        disk.throw_away()
+        disk.discard()
 
 
 # --- checks ---------------------------------------------------------------------------------------

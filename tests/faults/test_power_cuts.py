@@ -100,7 +100,7 @@ def made() -> Iterator[dict[str, Machine]]:
     machines: dict[str, Machine] = {}
     yield machines
     for machine in machines.values():
-        machine.disk.throw_away()
+        machine.disk.discard()
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ async def test_a_disk_that_another_process_holds_is_mounted_when_it_is_free(tmp_
 
         assert (disk.place / "kept").read_text() == "kept"
     finally:
-        disk.throw_away()
+        disk.discard()
 
 
 # --- cuts and restarts ----------------------------------------------------------------------------

@@ -214,8 +214,8 @@ def test_a_point_beyond_the_last_call_touches_nothing(tmp_path: Path) -> None:
 def test_a_call_can_be_made_to_fail_or_to_take_half(tmp_path: Path) -> None:
     """The program sees the error; a write of twelve bytes takes six."""
     (tmp_path / "a").mkdir()
-    code, _ = run_struck(tmp_path / "a", "write", 1, deed="fail", error=28)
+    code, _ = run_struck(tmp_path / "a", "write", 1, action="fail", error=28)
     assert (code, (tmp_path / "a" / "work" / "file").read_bytes()) == (1, b"")
     (tmp_path / "b").mkdir()
-    code, _ = run_struck(tmp_path / "b", "write", 1, deed="cut")
+    code, _ = run_struck(tmp_path / "b", "write", 1, action="cut")
     assert (code, (tmp_path / "b" / "work" / "file").read_bytes()) == (0, b"twelve")

@@ -162,13 +162,13 @@ def test_geminis_stream_has_text_and_a_call(endpoint: Endpoint) -> None:
 def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ...]) -> None:
     """A refused or unanswered request raises the error that the provider's own SDK has for it."""
     expected = (error,) if isinstance(error, str) else error
-    patience = 0.5 if trouble is Trouble.SILENCE else LIMIT
+    timeout = 0.5 if trouble is Trouble.SILENCE else LIMIT
     with scripted_models(Fails(trouble)) as endpoint:
-        with claude(endpoint, patience) as sdk, pytest.raises(anthropic.APIError) as refused:
+        with claude(endpoint, timeout) as sdk, pytest.raises(anthropic.APIError) as refused:
             sdk.messages.create(**ASKED, tools=[TOOL])
 
         assert type(refused.value).__name__ in expected
-        with gpt(endpoint, patience) as sdk, pytest.raises(openai.APIError) as refused_too:
+        with gpt(endpoint, timeout) as sdk, pytest.raises(openai.APIError) as refused_too:
             sdk.responses.create(
                 model="x", input="Do it.", tools=[{"type": "function", **FUNCTION}]
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hankweave_server.daemon.startup import COLLECTED_WITHIN, collect_rarely
+from hankweave_server.daemon.startup import COLLECTED_WITHIN, collect_garbage_rarely
 from support.attached import StillClock
 
 FULL = {"generation": 2}
@@ -26,7 +26,7 @@ class HandClock(StillClock):
 def clock() -> Iterator[HandClock]:
     """Provide the clock of a server's collections; undo what the server does to this process."""
     before, clock = list(gc.callbacks), HandClock()
-    collect_rarely(clock)
+    collect_garbage_rarely(clock)
     yield clock
     gc.callbacks[:] = before
     gc.unfreeze()

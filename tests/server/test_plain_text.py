@@ -35,7 +35,7 @@ def test_a_number_agrees_with_its_noun() -> None:
         "1 file was",
         "2 files were",
     ]
-    assert acted_on(1, "file", foreseen=True) == "1 file would be"
+    assert acted_on(1, "file", is_preview=True) == "1 file would be"
 
 
 def test_no_message_has_a_number_before_a_fixed_plural() -> None:

@@ -693,7 +693,7 @@ def test_who_hangs_in_a_write_does_not_hold_up_an_abandonment(
 ) -> None:
     """An abandonment waits only a bounded time for the gate that a stuck beat holds."""
     lock = acquire(layout, SystemClock())
-    monkeypatch.setattr("hankweave_server.runtime_lock.held._ABANDON_PATIENCE", 0.01)
+    monkeypatch.setattr("hankweave_server.runtime_lock.held._ABANDON_TIMEOUT", 0.01)
     with lock._gate:
         lock.abandon()
 

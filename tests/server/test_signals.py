@@ -20,7 +20,7 @@ from support.waiting import limited
 def switch(monkeypatch: pytest.MonkeyPatch) -> StopSwitch:
     """Return a switch that does not end the process of the tests."""
     switch = StopSwitch()
-    monkeypatch.setattr(switch, "_bound_the_end", lambda: None)
+    monkeypatch.setattr(switch, "_start_deadline", lambda: None)
     return switch
 
 

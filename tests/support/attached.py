@@ -234,7 +234,7 @@ async def at_rest(pilot: Pilot[int]) -> None:
         nonlocal before
         await pilot.pause()
         last, before = before, text_of(pilot)
-        return app.is_at_rest and before == last
+        return app.is_settled and before == last
 
     await eventually(stays)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("typescript@7.0.2", "@types/node@20", "@asyncapi/specs@6.11.1")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def node_modules() -> Path:
@@ -37,7 +37,7 @@ def _installed() -> Path | str:
             [npm, "install", *quiet, "--prefix", folder.name, *PACKAGES],
             capture_output=True,
             check=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return f"npm could not install {', '.join(PACKAGES)}"

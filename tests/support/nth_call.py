@@ -42,7 +42,7 @@ _BY_DESCRIPTOR = GROUPS["fsync"] | GROUPS["write"]
 _OPENS = {2: 0, 85: 0, 257: 1}
 """The argument that is the path."""
 
-Deed = Literal["kill", "fail", "cut"]
+StrikeAction = Literal["kill", "fail", "cut"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Strike:
     report: str
     at: int = 0
     """Counted from 1; 0 only counts."""
-    deed: Deed = "kill"
+    action: StrikeAction = "kill"
     error: int = 0
     """The errno of "fail"."""
     for_ever: bool = False
@@ -64,7 +64,7 @@ class Strike:
     """Calls count, and fail, only while a file of this name exists; empty: always."""
 
     def __str__(self) -> str:
-        what = errno.errorcode[self.error] if self.error else self.deed
+        what = errno.errorcode[self.error] if self.error else self.action
         return f"{what} at {self.group} {self.at}{' and later' if self.for_ever else ''}"
 
     def argv(self) -> list[str]:
@@ -234,9 +234,9 @@ class Tracer:
         if now != strike.at and not (strike.for_ever and now > strike.at > 0):
             return
 
-        if strike.deed == "kill":
+        if strike.action == "kill":
             os.kill(self._pid, signal.SIGKILL)
-        elif strike.deed == "fail":
+        elif strike.action == "fail":
             _ptrace(_POKEUSER, thread, _NUMBER, -1)
             self._inside[thread] = None
         elif self._info.number == 1 and (length := self._info.arguments[2]) > 1:

@@ -29,7 +29,7 @@ from support.running_server import tree
 from support.struck import Lost, Tree
 from support.waiting import limited
 
-Deed = Callable[[Client], Awaitable[None]]
+ClientAction = Callable[[Client], Awaitable[None]]
 
 _ENDS_OF_CODONS = ("codon-completed", "all-codons-completed")
 """Kinds for successful codons: after others, the next start returns to the last success."""
@@ -56,10 +56,10 @@ class Person:
     async def act(self, client: Client) -> None:
         """Send commands until the server is gone."""
         while True:
-            await self.chance.choice(self.deeds)(client)
+            await self.chance.choice(self.actions)(client)
 
     @property
-    def deeds(self) -> tuple[Deed, ...]:
+    def actions(self) -> tuple[ClientAction, ...]:
         return (self.save, self.save, self.go_back, self.collect)
 
     async def save(self, client: Client) -> None:
@@ -133,8 +133,8 @@ class CarefulPerson(Person):
     _is_gone: bool = False
 
     @property
-    def deeds(self) -> tuple[Deed, ...]:
-        return (*super().deeds, self.run_a_codon)
+    def actions(self) -> tuple[ClientAction, ...]:
+        return (*super().actions, self.run_a_codon)
 
     def will_have_enough(self, more: int) -> anyio.Event:
         """Return an event that is set when that many more events have been received."""

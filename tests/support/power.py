@@ -124,7 +124,7 @@ class Disk:
         _copy(self._kept, self._image)
         self._mount()
 
-    def throw_away(self) -> None:
+    def discard(self) -> None:
         """Unmount it even if processes still use it: its device is freed with the last of them."""
         if self.place.is_mount():
             subprocess.run(["umount", "--lazy", self.place], check=True)

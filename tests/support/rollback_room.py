@@ -45,7 +45,7 @@ class Room:
         return self.ctx.layout.work_tree / "a.txt"
 
     @property
-    def journey(self) -> RollbackRequest:
+    def rollback_request(self) -> RollbackRequest:
         known = self.ctx.checkpointer.known
         return RollbackRequest(targets.last_success(self.ctx.state, known))
 
@@ -90,7 +90,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Room]:
             rollback = Rollback(ctx, runner)
             recovery = Recovery(ctx, runner, rollback, frozenset())
             found.tasks.start_soon(found.ledger.space.watch)
-            found.ledger.space.be_patient()
+            found.ledger.space.allow_waiting()
             await ctx.checkpointer.load()
             if not ctx.state.runs:
                 await recovery.begin_if_new()

@@ -33,7 +33,7 @@ from hankweave_server.local.short_ids import MANAGED_NAME
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.invariants import Acknowledged, leftovers, tree_violations, violations
-from support.nth_call import Deed, Strike
+from support.nth_call import Strike, StrikeAction
 from support.running_server import (
     IS_MEASURED,
     command,
@@ -57,7 +57,11 @@ LONGEST_START = 1.0
 
 ONE_MORE = "One more."
 
-DEEDS: dict[Deed, str] = {"kill": "killed in", "fail": "a call fails in", "cut": "short writes in"}
+ACTIONS: dict[StrikeAction, str] = {
+    "kill": "killed in",
+    "fail": "a call fails in",
+    "cut": "short writes in",
+}
 """The names of the campaigns in the table."""
 
 BESIDE = "beside"
@@ -238,7 +242,7 @@ class Grounds:
         found = [*self._found, *await self._start_again(acknowledged, *self._expected(arrives))]
         where = f"{self.scenario.name}, {strike}"
         self.tally.add(
-            f"{DEEDS[strike.deed]} {self.scenario.name}",
+            f"{ACTIONS[strike.action]} {self.scenario.name}",
             of="points",
             acknowledged=acknowledged.count,
             violations=[f"{where}: {what}" for what in found],
@@ -330,7 +334,7 @@ class Grounds:
                     group.start_soon(server.to_its_end)
                     await self._listening(acknowledged, act)
                     self._armed.unlink(missing_ok=True)
-                    if strike.deed != "kill":
+                    if strike.action != "kill":
                         await self._goes_on_or_ends(server, acknowledged)
 
                     kill(server.process)

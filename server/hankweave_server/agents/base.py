@@ -96,11 +96,11 @@ class AgentTask:
     fork_at: str | None = None
     """The message of `resume_session` after which the conversation forks; None: at its end."""
 
-    goes_on: bool = False
+    continues: bool = False
     """If true, the session was interrupted while it worked on this prompt; it is not sent again."""
 
-    instead: str = GO_ON
-    """The message that is sent in place of the prompt if `goes_on`."""
+    continuation_prompt: str = GO_ON
+    """The message that is sent in place of the prompt if `continues`."""
 
     budget_usd: float | None = None
     """The most this conversation may cost, in USD; for agents that can enforce it themselves."""
@@ -127,8 +127,8 @@ class AgentTask:
 
     @property
     def message(self) -> str:
-        """The message to send now: the prompt, or `instead` if the work was interrupted."""
-        return self.instead if self.goes_on else self.prompt
+        """The message to send now; `continuation_prompt` if the work was interrupted."""
+        return self.continuation_prompt if self.continues else self.prompt
 
     @property
     def notices_path(self) -> Path:

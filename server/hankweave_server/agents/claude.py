@@ -63,7 +63,7 @@ _QUIET = {
 _WATCHDOG = "CLAUDE_CODE_RETRY_WATCHDOG"
 """The variable that makes it sleep through a whole usage limit; the server waits instead."""
 
-_IMPATIENT = {"CLAUDE_CODE_MAX_RETRIES": "3"}
+_FEW_RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "3"}
 """It retries ten times by default; what still fails after three is waited for by the server."""
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
@@ -128,7 +128,7 @@ class ClaudeAgent:
             stdin=hook + user_message(task.message) if waits else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET
-            | _IMPATIENT
+            | _FEW_RETRIES
             | keys
             | self._home_of(os.environ)
             | _sandbox_marker(self._mode(task)),

@@ -83,7 +83,7 @@ class HookServer:
                     await anyio.sleep(_PAUSE)
                 else:
                     connection.setblocking(False)
-                    tasks.start_soon(self._attend, connection, on_signal)
+                    tasks.start_soon(self._handle_connection, connection, on_signal)
 
     def answer(self, asked: PermissionAsked, verdict: Verdict) -> bool:
         """Answer a hook; False if no such hook is waiting here."""
@@ -99,7 +99,7 @@ class HookServer:
 
         return True
 
-    async def _attend(self, connection: socket.socket, on_signal: OnSignal) -> None:
+    async def _handle_connection(self, connection: socket.socket, on_signal: OnSignal) -> None:
         self._count += 1
         request_id = f"hook-{self._count}"
         self._waiting[request_id] = connection

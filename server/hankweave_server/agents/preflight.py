@@ -46,7 +46,7 @@ from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.claude import SANDBOX
 from hankweave_server.agents.inventory import BUILT_IN, command_of, known_of, logins_in, program_of
 from hankweave_server.agents.process.environment import common
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.agents.scripted import player
 from hankweave_server.domain.model_names import spelling_of
 from hankweave_server.domain.model_routes import is_of_another_maker, suggestion_for
@@ -93,7 +93,7 @@ class AgentCheck(Value, kw_only=True, omit_defaults=False):
 
 def check_agents(
     codons: Iterable[Codon],
-    roster: Roster,
+    selector: AgentSelector,
     overrides: Overrides | None,
     listed: Collection[str] = (),
 ) -> tuple[AgentCheck, ...]:
@@ -103,7 +103,7 @@ def check_agents(
     """
     checks: dict[str, _Check] = {}
     for codon in codons:
-        check = _Check(codon, roster, overrides, listed)
+        check = _Check(codon, selector, overrides, listed)
         checks.setdefault(check.key, check).codons[codon.id] = None
 
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -114,14 +114,18 @@ class _Check:
     """The check of one agent, for all codons that need it in the same way."""
 
     def __init__(
-        self, codon: Codon, roster: Roster, overrides: Overrides | None, listed: Collection[str]
+        self,
+        codon: Codon,
+        selector: AgentSelector,
+        overrides: Overrides | None,
+        listed: Collection[str],
     ) -> None:
-        selection = roster.select(codon)
+        selection = selector.select(codon)
         variants = () if codon.attempts is None else codon.attempts.variants
         self._selection = selection
         self._spec = selection.spec
         self._has_model = not isinstance(selection.spec, _WITHOUT_MODEL)
-        self._written = roster.model or codon.model
+        self._written = selector.model or codon.model
         others = (each.model for each in variants if each.model is not None)
         self._models = tuple(dict.fromkeys((self._written, *codon.fallback_models, *others)))
         self._environment = codon.env
@@ -374,12 +378,12 @@ _SETTLED_NS = 2_000_000_000
 class AgentIdentities:
     """The identities of one execution's agents; a program is asked again when its file changes."""
 
-    def __init__(self, roster: Roster, work_tree: Path, *, may_run_programs: bool) -> None:
+    def __init__(self, selector: AgentSelector, work_tree: Path, *, may_run_programs: bool) -> None:
         """Without `may_run_programs`, the version of an agent's program is unknown.
 
         The version of a command is in its settings, and that of the scripted agent is our own.
         """
-        self._roster = roster
+        self._selector = selector
         self._work_tree = work_tree
         self._may_run_programs = may_run_programs
         self._versions: dict[bytes, tuple[str, tuple[int, ...], str]] = {}
@@ -390,7 +394,7 @@ class AgentIdentities:
         Blocks, perhaps for seconds: it may run the agent's program. Raises OSError for a script
         that cannot be read.
         """
-        selection = self._roster.select(codon)
+        selection = self._selector.select(codon)
         spec = msgspec.to_builtins(selection.spec)
         spec.pop("version", None)
         return AgentIdentity(
@@ -419,7 +423,7 @@ class AgentIdentities:
             if _stamp(path) == stamp:
                 return version
 
-        (check,) = check_agents((codon,), self._roster, None)
+        (check,) = check_agents((codon,), self._selector, None)
         stamp = _stamp(check.path or "")
         # An adapter's own file does not change with the program behind it.
         if check.path and check.version and stamp and not known_of(name_of(spec) or "").engine:
@@ -431,7 +435,7 @@ class AgentIdentities:
         """Return hashes of a scripted agent's scripts, or of the files that a command names."""
         match spec:
             case ScriptedAgentSpec():
-                paths = self._roster.agent_of(spec).needs(codon.env).read
+                paths = self._selector.agent_of(spec).needs(codon.env).read
                 return {path.name: _digest(path.read_bytes()) for path in paths}
             case CommandAgentSpec(command=command, version=str()):
                 named = dict(self._named_by(command))

@@ -73,7 +73,7 @@ class CommandAgent:
             command=self.argv,
             stdin="\n\n".join(prompts),
             hint="Install it, give its full path, or correct PATH.",
-            presumed_session=SessionStarted(task.resume_session or str(uuid4()), task.model),
+            default_session=SessionStarted(task.resume_session or str(uuid4()), task.model),
             quiet_start=self.quiet_start,
         )
         return run_program(program, task, self.clock)
@@ -90,7 +90,7 @@ class CommandAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
+class AgentSelector:
     """The agents of one execution."""
 
     chosen: str | None = None

@@ -10,19 +10,20 @@ four properties:
 2. *The log comes first.* `_take_in` writes what the agent printed to its log before it delivers any
    signal. A full disk or the log's size limit leaves a marked gap. Any other write error ends the
    agent, and `signals` raises it at its end.
-3. *Memory is bounded.* A reader that is slow makes the agent wait: the mailbox holds 16 batches,
+3. *Memory is bounded.* A reader that is slow makes the agent wait: the queue holds 16 batches,
    then the pipes fill up, then the agent blocks. During a stop that would be a deadlock, because
-   the reader may be the task that waits for the stop. `stop` therefore calls `Mailbox.hurry` first,
-   and from then on batches that do not fit are dropped (the log has them).
+   the reader may be the task that waits for the stop. `stop` therefore calls
+   `SignalQueue.stop_blocking` first, and from then on batches that do not fit are dropped (the log
+   has them).
 4. *Only the agent's own time counts.* The limits for start, idleness and total time run on one
-   clock that can be held (`AgentTimeouts`). It is held while the agent is paused, while it waits
-   for an answer to a permission request, and while the reader is slow. Time in which this process
-   itself did not run (suspended, frozen, starved of CPU) is excused afterwards: the watching task
+   clock that can be paused (`AgentTimeouts`): while the agent is paused, while it waits for an
+   answer to a permission request, and while the reader is slow. Time in which this process itself
+   did not run (suspended, frozen, starved of CPU) is excluded afterwards: the watching task
    measures how late it wakes up.
 
-An agent's end is not the end of its pipes. A grandchild may keep stdout open for ever, so `_listen`
-waits for the keeper's report, makes sure that the tree is empty, and only then abandons the pipes:
-the readers finish what is there and stop without an end of file.
+An agent's end is not the end of its pipes. A grandchild may keep stdout open for ever, so
+`_read_pipes` waits for the keeper's report, makes sure that the tree is empty, and only then
+abandons the pipes: the readers finish what is there and stop without an end of file.
 
 Agents differ in what they print. A program that speaks stream-json names its session first and
 reports a result last. A *plain* program does neither. `AgentConversation` gives it a made-up
@@ -36,12 +37,12 @@ stays open for answers and is closed when the agent reports its result, which le
 have a deadline of 10 seconds. An agent that does not read its prompt gets no more of it; one that
 does not read an answer is ended by a time limit sooner or later.
 
-Tasks, all children of `at_work`: `follow` (keeper reports), `watch_keeper`, and `_attend` with
-`_give_prompt`, `_watch_the_time`, `_presume_session`, the hook server if there is one, and one
+Tasks, all children of `at_work`: `follow` (keeper reports), `watch_keeper`, and `_run` with
+`_give_prompt`, `_watch_the_time`, `_ensure_session`, the hook server if there is one, and one
 reader for each of stdout and stderr.
 
 Read `AgentConversation` and `AgentTimeouts` first; both are pure. Then `Session.at_work`,
-`_attend`, `_listen`, `_take_in`, and last `_stop`.
+`_run`, `_read_pipes`, `_take_in`, and last `_stop`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.hook_server import HookServer
 from hankweave_server.agents.process.child import AgentProcess
-from hankweave_server.agents.process.stdio import Line, LineSplitter, Mailbox, PipeReader
+from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader, SignalQueue
 from hankweave_server.clock import Clock
 from hankweave_server.fsutil import append_private, is_full
 from hankweave_server.redaction.redactor import LineRedactor
@@ -97,9 +98,9 @@ CALLS_REMEMBERED = 10_000
 class AgentConversation:
     """The state of one agent's output, from its first line to its end. Pure."""
 
-    def __init__(self, *, made_up_session: SessionStarted | None) -> None:
-        """Start; `made_up_session` is the session of a program that may be plain, else None."""
-        self._made_up_session = made_up_session
+    def __init__(self, *, default_session: SessionStarted | None) -> None:
+        """Start; `default_session` is the session of a program that may be plain, else None."""
+        self._default_session = default_session
         self._session: SessionStarted | None = None
         self._tool_names: dict[str, str] = {}
         self._has_result = False
@@ -123,26 +124,26 @@ class AgentConversation:
                     # mean that the program is plain.
                     self._last_stderr = signal.line or self._last_stderr
                 case _:
-                    yield from self.presume_session()
+                    yield from self.ensure_session()
 
             yield self._completed(signal)
 
-    def presume_session(self) -> Iterator[SessionStarted]:
-        """Start the made-up session if the program has not started one itself."""
-        if self._session is None and self._made_up_session is not None:
-            self._session = self._made_up_session
+    def ensure_session(self) -> Iterator[SessionStarted]:
+        """Start the default session if the program has not started one itself."""
+        if self._session is None and self._default_session is not None:
+            self._session = self._default_session
             yield self._session
 
     def conclude(self, outcome: AgentOutcome) -> Iterator[AgentSignal]:
         """End the conversation; a plain program without a result is judged by its outcome."""
-        yield from self.presume_session()
-        if self._session is self._made_up_session is not None and not self._has_result:
+        yield from self.ensure_session()
+        if self._session is self._default_session is not None and not self._has_result:
             yield ResultReported(
                 success=outcome == Exited(0),
                 text=self._verdict(outcome),
                 cost_usd=None,
                 tokens=None,
-                session_id=self._made_up_session.session_id,
+                session_id=self._default_session.session_id,
                 model_usage={},
             )
 
@@ -193,19 +194,19 @@ class Remaining:
 
 
 class AgentTimeouts:
-    """The start, idle and total limits on one clock that can be held.
+    """The start, idle and total limits on one clock that can be paused.
 
     The caller passes the current time, in seconds of a monotonic clock.
     """
 
     def __init__(self, limits: AgentLimits, now: float) -> None:
         self._limits = limits
-        self._born = now
+        self._started = now
         self._last_output = now
         self._session_began = False
-        self._held = 0.0
-        self._holds = 0
-        self._held_since = now
+        self._paused_seconds = 0.0
+        self._pauses = 0
+        self._paused_since = now
 
     def note_output(self, now: float) -> None:
         self._last_output = self._own_time(now)
@@ -213,35 +214,35 @@ class AgentTimeouts:
     def session_began(self) -> None:
         self._session_began = True
 
-    def hold(self, now: float) -> None:
-        """Stop the clock until `release` has been called as often as `hold`."""
-        if self._holds == 0:
-            self._held_since = now
+    def pause(self, now: float) -> None:
+        """Stop the clock until `resume` has been called as often as `pause`."""
+        if self._pauses == 0:
+            self._paused_since = now
 
-        self._holds += 1
+        self._pauses += 1
 
-    def release(self, now: float) -> None:
-        self._holds -= 1
-        if self._holds == 0:
-            self._held += now - self._held_since
+    def resume(self, now: float) -> None:
+        self._pauses -= 1
+        if self._pauses == 0:
+            self._paused_seconds += now - self._paused_since
 
-    def excuse(self, late: float, now: float) -> None:
+    def exclude(self, late: float, now: float) -> None:
         """Exclude the last `late` seconds, in which this process did not run.
 
         It was stopped, frozen or starved. Output of the agent from that time may still be unread.
         """
-        is_held_already = self._holds > 0 and self._held_since <= now - late
-        if late > PAUSE_TOLERANCE and not is_held_already:
-            self._held += late
+        is_paused_already = self._pauses > 0 and self._paused_since <= now - late
+        if late > PAUSE_TOLERANCE and not is_paused_already:
+            self._paused_seconds += late
             self._last_output = min(self._last_output, self._own_time(now))
 
     def remaining(self, now: float) -> Remaining | None:
         """Return the limit that is reached first, or None if there is no limit."""
         own_time = self._own_time(now)
         limits: tuple[tuple[TimeLimit, timedelta | None, float], ...] = (
-            ("start", None if self._session_began else self._limits.start, self._born),
+            ("start", None if self._session_began else self._limits.start, self._started),
             ("idle", self._limits.idle, self._last_output),
-            ("total", self._limits.total, self._born),
+            ("total", self._limits.total, self._started),
         )
         return min(
             (
@@ -254,8 +255,8 @@ class AgentTimeouts:
         )
 
     def _own_time(self, now: float) -> float:
-        moment = now if self._holds == 0 else self._held_since
-        return moment - self._held
+        moment = now if self._pauses == 0 else self._paused_since
+        return moment - self._paused_seconds
 
 
 PROMPT_DEADLINE = 10.0
@@ -284,7 +285,7 @@ class Program:
     """Advice for the case that the program is not installed."""
 
     extra_environment: Mapping[str, str] = field(default_factory=dict)
-    presumed_session: SessionStarted | None = None
+    default_session: SessionStarted | None = None
     """The session of a program that may be plain; None if it always names its own."""
 
     quiet_start: timedelta = timedelta(0)
@@ -327,9 +328,9 @@ class Session:
         """Held while stdin is written to or closed."""
         self._prompting = anyio.CancelScope()
         """Around the writing of the prompt."""
-        self._conversation = AgentConversation(made_up_session=program.presumed_session)
-        self._patience = AgentTimeouts(task.limits, anyio.current_time())
-        self._mailbox = Mailbox()
+        self._conversation = AgentConversation(default_session=program.default_session)
+        self._timeouts = AgentTimeouts(task.limits, anyio.current_time())
+        self._signal_queue = SignalQueue()
         self._unread: deque[AgentSignal] = deque()
         self._stopping_once = anyio.Lock()
         self._is_paused = False
@@ -353,7 +354,7 @@ class Session:
             while self._unread:  # A cancelled earlier reader may have left some.
                 yield self._unread.popleft()
 
-            batch = await self._mailbox.take()
+            batch = await self._signal_queue.take()
             if batch is None:
                 break
 
@@ -373,7 +374,7 @@ class Session:
     async def pause(self) -> None:
         if not self._is_paused:
             self._is_paused = True
-            self._patience.hold(anyio.current_time())
+            self._timeouts.pause(anyio.current_time())
             self._await_reader()
             await self._process.pause()
 
@@ -382,7 +383,7 @@ class Session:
             self._is_paused = False
             await self._process.resume()
             self._await_reader()
-            self._patience.release(anyio.current_time())
+            self._timeouts.resume(anyio.current_time())
 
     def processes(self) -> frozenset[int]:
         return self._process.tree()
@@ -415,7 +416,7 @@ class Session:
     def _await_no_more(self, request_id: str) -> None:
         if request_id in self._awaited:
             self._awaited.discard(request_id)
-            self._patience.release(anyio.current_time())
+            self._timeouts.resume(anyio.current_time())
 
     async def stop(self) -> None:
         if survivors := await self._stop():
@@ -425,7 +426,7 @@ class Session:
     async def at_work(self) -> AsyncIterator[None]:
         """Run the session; leaving the context ends the agent. Raises like `Agent.start`."""
         async with self._process.at_work(self._task.processes_dir, self._report) as tasks:
-            tasks.start_soon(self._attend)
+            tasks.start_soon(self._run)
             yield
 
     async def _report(self, sentence: str) -> None:
@@ -439,7 +440,7 @@ class Session:
 
         The agent gets `kill_grace` after each of the first two.
         """
-        self._mailbox.hurry()
+        self._signal_queue.stop_blocking()
         async with self._stopping_once:
             await self._process.interrupt()
             await self.resume()  # A stopped process does not handle signals.
@@ -452,21 +453,21 @@ class Session:
         with anyio.move_on_after(self._task.limits.kill_grace.total_seconds()):
             await self._process.ended()
 
-    async def _attend(self) -> None:
+    async def _run(self) -> None:
         try:
-            async with anyio.create_task_group() as companions:
-                companions.start_soon(self._give_prompt)
-                companions.start_soon(self._watch_the_time)
-                companions.start_soon(self._presume_session)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._give_prompt)
+                tasks.start_soon(self._watch_the_time)
+                tasks.start_soon(self._ensure_session)
                 if self._hooks is not None:
-                    companions.start_soon(self._hooks.serve, self._receive)
+                    tasks.start_soon(self._hooks.serve, self._receive)
 
-                await self._listen()
-                companions.cancel_scope.cancel()
+                await self._read_pipes()
+                tasks.cancel_scope.cancel()
 
-            await self._mailbox.put(list(self._conversation.conclude(self._outcome())))
+            await self._signal_queue.put(list(self._conversation.conclude(self._outcome())))
         finally:
-            self._mailbox.close()
+            self._signal_queue.close()
 
     async def _give_prompt(self) -> None:
         async with self._stdin:
@@ -483,13 +484,13 @@ class Session:
         limit = math.inf if self._is_paused else anyio.current_time() + PROMPT_DEADLINE
         self._prompting.deadline = limit
 
-    async def _mind_stdin(self, signals: Iterable[AgentSignal]) -> None:
-        """Hold the clock while a permission request is open; close stdin after the result."""
+    async def _manage_stdin(self, signals: Iterable[AgentSignal]) -> None:
+        """Pause the clock while a permission request is open; close stdin after the result."""
         for signal in signals:
             match signal:
                 case PermissionAsked(request_id=request_id) if request_id not in self._awaited:
                     self._awaited.add(request_id)
-                    self._patience.hold(anyio.current_time())
+                    self._timeouts.pause(anyio.current_time())
                 case PermissionWithdrawn(request_id=request_id):
                     self._await_no_more(request_id)
                 case ResultReported() if self._program.takes_answers:
@@ -499,7 +500,7 @@ class Session:
                     pass
 
     async def _watch_the_time(self) -> None:
-        while (left := self._patience.remaining(anyio.current_time())) is not None:
+        while (left := self._timeouts.remaining(anyio.current_time())) is not None:
             if left.is_over:
                 self._timed_out = TimedOut(left.which)
                 await self._stop()
@@ -509,13 +510,13 @@ class Session:
             due = anyio.current_time() + nap
             await anyio.sleep(nap)
             now = anyio.current_time()
-            self._patience.excuse(now - due, now)
+            self._timeouts.exclude(now - due, now)
 
-    async def _presume_session(self) -> None:
+    async def _ensure_session(self) -> None:
         await anyio.sleep(self._program.quiet_start.total_seconds())
-        await self._deliver(list(self._conversation.presume_session()))
+        await self._deliver(list(self._conversation.ensure_session()))
 
-    async def _listen(self) -> None:
+    async def _read_pipes(self) -> None:
         """Read both pipes until they end or no process of the agent is left that could write."""
         async with anyio.create_task_group() as readers:
             readers.start_soon(self._read, self._process.stdout, self._understand_stdout)
@@ -528,7 +529,7 @@ class Session:
     async def _read(self, pipe: PipeReader, understand: Callable[[Line, str], _Understood]) -> None:
         splitter = LineSplitter(self._task.limits.line_bytes)
         async for chunk in pipe.chunks():
-            self._patience.note_output(anyio.current_time())
+            self._timeouts.note_output(anyio.current_time())
             await self._take_in(splitter.feed(chunk), understand)
 
         await self._take_in(splitter.finish(), understand)
@@ -542,7 +543,7 @@ class Session:
         await self._receive(*(signal for signals, _ in understood for signal in signals))
 
     async def _receive(self, *signals: AgentSignal) -> None:
-        await self._mind_stdin(signals)
+        await self._manage_stdin(signals)
         await self._deliver(list(self._conversation.receive(signals)))
 
     async def _keep(self, entries: list[bytes], timestamp: str) -> None:
@@ -562,11 +563,11 @@ class Session:
 
     async def _deliver(self, batch: list[AgentSignal]) -> None:
         if self._conversation.has_begun:
-            self._patience.session_began()
+            self._timeouts.session_began()
 
-        self._patience.hold(anyio.current_time())
-        await self._mailbox.put(batch)
-        self._patience.release(anyio.current_time())
+        self._timeouts.pause(anyio.current_time())
+        await self._signal_queue.put(batch)
+        self._timeouts.resume(anyio.current_time())
 
     def _outcome(self) -> AgentOutcome:
         return self._timed_out or self._process.ending

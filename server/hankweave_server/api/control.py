@@ -90,7 +90,7 @@ class Control:
             causes=request.causes,
             always=command.always,
         )
-        await self._ctx.desk.answer(command.request_id, answer)
+        await self._ctx.permission_requests.answer(command.request_id, answer)
 
     @handles(CheckpointCreate)
     async def checkpoint(self, command: CheckpointCreate, request: Request) -> CheckpointRecord:
@@ -117,7 +117,7 @@ class Control:
             patterns=self._ctx.patterns(),
             label=command.label,
             causes=request.causes,
-            waits_for_room=False,
+            waits_for_space=False,
             report=report,
         )
 

@@ -111,7 +111,7 @@ class Dispatch:
 
         self._expect_run(getattr(data, "expected_run_id", None))
         if self._space.is_short and data.NEEDS_ROOM:
-            raise _no_room()
+            raise _out_of_space()
 
         try:
             with faults_refused(), self._quiet.serving():
@@ -124,7 +124,7 @@ class Dispatch:
                     raise
                 case ErrorCode.INSUFFICIENT_SPACE:
                     self._space.note(error)
-                    raise _no_room() from error
+                    raise _out_of_space() from error
                 case _:
                     refusal = refusal_of(error, self._ctx.layout.root)
                     log.warning("%s failed: %s", command.type, refusal.message)
@@ -146,7 +146,7 @@ class Dispatch:
             )
 
 
-def _no_room() -> Refused:
+def _out_of_space() -> Refused:
     return Refused(
         ErrorCode.INSUFFICIENT_SPACE,
         "The disk is full.",

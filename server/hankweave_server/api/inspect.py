@@ -213,7 +213,7 @@ class Pings:
         return Pong(message="pong", timestamp=self._now_text(), client_id=client_id)
 
 
-PATIENCE_SECONDS = 20.0
+QUERY_SECONDS = 20.0
 """Limit of one query, enough for some millions of events; other queries wait for it."""
 
 
@@ -233,14 +233,14 @@ class Queries:
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
 
     def _answer(self, query: EventsQuery, last: int) -> EventsPage:
-        deadline = self._clock.monotonic() + PATIENCE_SECONDS
+        deadline = self._clock.monotonic() + QUERY_SECONDS
 
         def read(since: int, limit: int) -> list[bytes]:
             anyio.from_thread.check_cancelled()
             if self._clock.monotonic() > deadline:
                 raise Refused(
                     ErrorCode.RESULT_TOO_LARGE,
-                    f"The query took longer than {PATIENCE_SECONDS:.0f} seconds.",
+                    f"The query took longer than {QUERY_SECONDS:.0f} seconds.",
                     path="$.data",
                     hint="Narrow it with since and until.",
                 )

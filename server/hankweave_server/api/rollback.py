@@ -43,7 +43,7 @@ class Rollbacks:
     async def perform(self, command: RollbackCommand, request: Request) -> RollbackReport:
         """Roll back; the reply comes after `rollback.completed`."""
         target = self._requests.target(command)
-        journey = RollbackRequest(
+        rollback_request = RollbackRequest(
             target,
             paths=await self._requests.paths(command.paths, target),
             on_running=command.on_running,
@@ -53,7 +53,7 @@ class Rollbacks:
             reason=command.reason,
             reuse_after=_reuse_after(command),
         )
-        return await self.move_files(journey, request.causes)
+        return await self.move_files(rollback_request, request.causes)
 
     @handles(RollbackUndo, RollbackRedo)
     async def undo_or_redo(
@@ -62,7 +62,7 @@ class Rollbacks:
         """Revert the last rollback, or the last undo."""
         direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
         travel = self._requests.travel(direction)
-        journey = RollbackRequest(
+        rollback_request = RollbackRequest(
             self._requests.target_of(travel),
             direction=direction,
             paths=_paths_of(travel),
@@ -70,7 +70,7 @@ class Rollbacks:
             keep_edits=command.keep_edits,
             reason=command.reason,
         )
-        return await self.move_files(journey, request.causes)
+        return await self.move_files(rollback_request, request.causes)
 
     @handles(RollbackPreview)
     async def preview(self, command: RollbackPreview, request: Request) -> RollbackReport:
@@ -78,11 +78,11 @@ class Rollbacks:
         return await self._rollback.preview(previewed, request.causes, patch=command.patch)
 
     async def move_files(
-        self, journey: RollbackRequest, causes: tuple[int | str, ...]
+        self, rollback_request: RollbackRequest, causes: tuple[int | str, ...]
     ) -> RollbackReport:
         """Perform a rollback that a handler, here or elsewhere, has prepared."""
         try:
-            return await self._rollback.perform(journey, causes)
+            return await self._rollback.perform(rollback_request, causes)
         except CutShort as error:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,

@@ -99,7 +99,7 @@ def read_all(
     Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
-        sink = staging if extents is None else _NotingSink(staging, extents)
+        sink = staging if extents is None else _RecordingSink(staging, extents)
         few = _DigestingReader(descent, sink, size_limit, digests)
         for file in files:
             yield file, few.read(file.path)
@@ -147,7 +147,7 @@ class _DigestingReader:
         self._sink.withdraw(digest)
 
 
-class _NotingSink:
+class _RecordingSink:
     """A sink that notes small contents for the summary of the checkpoint."""
 
     def __init__(self, sink: Sink, extents: Extents) -> None:
@@ -462,16 +462,16 @@ class Recording:
         self, pending: Sequence[TrackedFile], request: CheckpointRequest, opened: OpenFiles
     ) -> list[TrackedFile]:
         """Return the tracked files that may have changed although their stat data has not."""
-        files, doubted = self._memory.table.files, set(opened.mapped)
+        files, unconfirmed = self._memory.table.files, set(opened.mapped)
         if request.kind not in FREQUENT:
-            doubted.update(file.path for file in self._memory.scan.held())
+            unconfirmed.update(file.path for file in self._memory.scan.held())
 
         if request.before is not None:
             touched = ((path, files.get(path)) for path in request.before.touched)
-            doubted.update(path for path, file in touched if file and not file.is_proof)
+            unconfirmed.update(path for path, file in touched if file and not file.is_proof)
 
         known = {file.slot for file in pending}
-        tracked = (files.get(path) for path in sorted(doubted))
+        tracked = (files.get(path) for path in sorted(unconfirmed))
         return [file for file in tracked if file is not None and file.slot not in known]
 
     def _being_written(self, opened: OpenFiles, capture: Capture) -> list[Skipped]:
@@ -550,7 +550,7 @@ class Recording:
 
     def _notes_gathered(self, commit: Sha, content: bytes, staging: ObjectStaging) -> Sha:
         """Write the notes from what older notes trees have, because the present one is damaged."""
-        self._repo.doubt()
+        self._repo.mark_suspect()
         lost = self._repo.target(NOTES_REF)
         assert lost is not None, "without a ref there is no damage"
         set_aside(self._repo.path / QUARANTINE / lost, NOTES_REF, lost)

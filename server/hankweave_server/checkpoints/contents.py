@@ -226,7 +226,7 @@ class Verification:
         The meter counts the objects that are read.
         """
         self._meter = meter
-        self._believe_only_if_unchanged()
+        self._forget_if_changed()
         return self._described(sha, self._faults(sha, self._verified.whole, self._is_intact))
 
     def missing(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
@@ -235,7 +235,7 @@ class Verification:
         The meter counts the objects that are looked at.
         """
         self._meter = meter
-        self._believe_only_if_unchanged()
+        self._forget_if_changed()
         is_there = self._repo.existing()
 
         def exists(digest: bytes) -> bool:
@@ -254,7 +254,7 @@ class Verification:
             for digest, kind, path in faults
         ]
 
-    def _believe_only_if_unchanged(self) -> None:
+    def _forget_if_changed(self) -> None:
         verified = self._verified
         gone, is_other = verified.store.refresh(self._repo.path / "objects")
         if is_other or not self._are_superseded(gone):

@@ -9,7 +9,7 @@ What can be done, by topic; a topic with no state in common with the others is a
 - capture: `checkpoint`, or `checkpoint_unless_changed` with `complete` or `abandon`;
   `scan_changes` and `fingerprint`
 - other executions: `import_checkpoint`, `merge` with `commit_merge`, `clone`
-- plan: `plan_restore`; of a plan, `obstacles`, `foresee` and `foresee_losses`
+- plan: `plan_restore`; of a plan, `obstacles`, `preview_diffs` and `preview_losses`
 - restore: `restore`; `intent` makes a crash in the middle known to the next start
 - read: `commits`, `facts`, `head` and `tip`; `tree`, `read_file`, `read_range`; `diff`
 - gc: `housekeeping` measures, packs and chooses; `prune` removes, `repair` mends
@@ -69,7 +69,7 @@ from hankweave_server.checkpoints.plan import Planning
 from hankweave_server.checkpoints.pruning import Housekeeping, Pruned
 from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
 from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
-from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot, foreseen_losses
+from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot, expected_losses
 from hankweave_server.checkpoints.session_snapshots import SessionSnapshots
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.path_merge import ConflictPolicy
@@ -189,10 +189,10 @@ class CheckpointEngine:
         """The names of files of the store whose objects other packs have now."""
         return self._repo.superseded
 
-    def require_unmoved(self) -> None:
+    def require_same_store(self) -> None:
         """Raise StoreMoved if the store is no longer the one that was opened."""
         if self._place is not None:
-            self._place.require_unmoved()
+            self._place.require_same_store()
 
     @classmethod
     @contextmanager
@@ -234,13 +234,13 @@ class CheckpointEngine:
             self._place.close()
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def quiesced(self) -> Iterator[None]:
         """Let no ref and no intent move while the block runs; for any thread.
 
         What the disk has then is what a crash could leave.
         """
         assert self._wal is not None, "an engine that only reads moves nothing"
-        with self._wal.still():
+        with self._wal.quiesced():
             yield
 
     # Checkpoints
@@ -252,7 +252,7 @@ class CheckpointEngine:
         this returns, the checkpoint survives a power cut. Raises InsufficientSpace, or
         ShadowRepositoryError when repository or work tree cannot be used at all.
         """
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             capture = self._recording.capture(request, self._parent_of(request), meter)
 
         return self.complete(capture, request, meter)
@@ -265,7 +265,7 @@ class CheckpointEngine:
         In that case the content is captured: report the changes, then call `complete` or `abandon`
         before anything else. Digests are noted of up to so many files. Raises as `checkpoint`.
         """
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             head, parent = self.head(), self._parent_of(request)
             capture = self._recording.capture(request, parent, meter, digests_up_to=digests_up_to)
             changes: tuple[WorkTreeChange, ...] = ()
@@ -289,7 +289,7 @@ class CheckpointEngine:
         self, capture: Capture, request: CheckpointRequest, meter: Meter = UNWATCHED
     ) -> CheckpointMade:
         """Make a checkpoint of what was captured; raises as `checkpoint`."""
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             made = self._recording.commit(capture, request, meter)
             if capture.is_reported:
                 self._pending_changes.follow_capture(request, capture, made)
@@ -329,7 +329,7 @@ class CheckpointEngine:
                     journal=self._recording.journal,
                 )
             except BaseException:
-                if self._repo.drop_held():
+                if self._repo.drop_deferred():
                     self.sessions = SessionSnapshots(self._repo)
 
                 raise
@@ -338,7 +338,7 @@ class CheckpointEngine:
         """Give up what was captured, and what else was to be published with it."""
         capture.staging.abandon()
         self._memory.forget()
-        if self._repo.drop_held():
+        if self._repo.drop_deferred():
             self.sessions = SessionSnapshots(self._repo)
 
     @property
@@ -353,7 +353,7 @@ class CheckpointEngine:
 
         A scan that trusts stat data costs less, and may miss what open writers wrote.
         """
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
             if not trusts_stat_data:
@@ -372,7 +372,7 @@ class CheckpointEngine:
 
     def fingerprint(self, patterns: Iterable[str]) -> Fingerprint | Incomparable:
         """Return what identifies the tracked files as they are now; store nothing."""
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             head = self.head()
             pending = self._memory.with_held(self._memory.refresh(head, tuple(patterns)))
             if self._memory.scan.unlistable:
@@ -400,7 +400,7 @@ class CheckpointEngine:
         was written a moment ago, as all files are that a rollback has restored. Those come first:
         until then, they would have to be passed over each time.
         """
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             return self._memory.settle_racy(at_most) or self._memory.scan.prove(at_most)
 
     def verify_watch(self) -> tuple[bytes, ...]:
@@ -408,10 +408,10 @@ class CheckpointEngine:
 
         If there are any, all further scans are full, and the next one reports these paths.
         """
-        with self._forgetting_on_failure():
+        with self._reset_on_failure():
             missed = self._memory.missed_by_watch()
             if missed:
-                self._memory.scan.distrust()
+                self._memory.scan.require_full_scans()
 
             return missed
 
@@ -514,7 +514,7 @@ class CheckpointEngine:
 
             self._verification = Verification(self._repo, self._notes)
             self.sessions = SessionSnapshots(self._repo)
-            self._repo.trust()
+            self._repo.mark_repaired()
             return repaired
 
     # Restore
@@ -539,7 +539,7 @@ class CheckpointEngine:
         meter.begin("checking", "objects")
         snapshot = self._readable(target, meter)
         meter.begin("scanning", "files")
-        with self._forgetting_on_failure(), self._pending_changes.unless_it_fails():
+        with self._reset_on_failure(), self._pending_changes.unless_it_fails():
             wanted = tuple(patterns)
             head = self.head()
             pending = self._memory.with_held(self._memory.refresh(head, wanted))
@@ -555,7 +555,7 @@ class CheckpointEngine:
                     self._memory.observer,
                     descent,
                     paths,
-                    doubted=frozenset(file.path for file in pending),
+                    unconfirmed=frozenset(file.path for file in pending),
                     head=self._memory.tree,
                     leftovers=leftovers,
                 ).plan()
@@ -570,10 +570,10 @@ class CheckpointEngine:
 
         return plan
 
-    def foresee_losses(self, plan: RestorePlan) -> tuple[LostAttributes, ...]:
+    def preview_losses(self, plan: RestorePlan) -> tuple[LostAttributes, ...]:
         """Return the attributes of files that a restore by this plan will not put back."""
         with disk_faults(self.layout.root), self._memory.descent.fresh() as descent:
-            return foreseen_losses(plan, self._snapshot(plan.target), descent)
+            return expected_losses(plan, self._snapshot(plan.target), descent)
 
     def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
         """Return those of the paths that are files or folders of a checkpoint, or exist now."""
@@ -587,7 +587,7 @@ class CheckpointEngine:
                 or descent.status(path) is not None
             )
 
-    def unlike(self, paths: Iterable[bytes], *shas: Sha) -> frozenset[bytes]:
+    def paths_not_in(self, paths: Iterable[bytes], *shas: Sha) -> frozenset[bytes]:
         """Return those of the paths whose content is in none of the checkpoints at that path."""
         snapshots = tuple(map(self._snapshot, shas))
 
@@ -622,7 +622,7 @@ class CheckpointEngine:
         goal, start = self._snapshot(target), self._snapshot(safety)
         with (
             self._reading(target, safety),
-            self._forgetting_on_failure(),
+            self._reset_on_failure(),
             self._memory.descent.fresh() as descent,
             folder_for_new_files(self.layout.checkpoints) as new_files,
         ):
@@ -743,7 +743,7 @@ class CheckpointEngine:
             with self._reading(a, b):
                 return self._comparing.trees(old, self._tree_of(b), paths, patch=patch)
 
-        with self._reading(a), self._forgetting_on_failure():
+        with self._reading(a), self._reset_on_failure():
             self._memory.refresh(self.head(), tuple(patterns))
             with self._memory.descent.fresh():
                 return self._comparing.with_work_tree(old, paths, patch=patch)
@@ -766,7 +766,7 @@ class CheckpointEngine:
 
         return bytes(content[:size])
 
-    def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
+    def preview_diffs(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
         """Return, line by line, what a restore by this plan would do to the present files."""
         target = self._tree_of(plan.target)
         with self._reading(plan.target), self._memory.descent.fresh():
@@ -818,14 +818,14 @@ class CheckpointEngine:
     # Helpers
 
     @contextmanager
-    def _forgetting_on_failure(self) -> Iterator[None]:
+    def _reset_on_failure(self) -> Iterator[None]:
         """Reset the memory when a call fails: it may record something that never happened."""
         try:
             with disk_faults(self.layout.root):
                 yield
         except BaseException:
             self._memory.forget()
-            if self._repo.drop_held():
+            if self._repo.drop_deferred():
                 self.sessions = SessionSnapshots(self._repo)
 
             raise
@@ -838,7 +838,7 @@ class CheckpointEngine:
         except KeyError as problem:
             for sha in shas:
                 if damages := self.verify(sha):
-                    self._is_doubted()
+                    self._mark_suspect()
                     raise CheckpointDamaged(sha, tuple(damages)) from problem
 
             raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
@@ -868,7 +868,7 @@ class CheckpointEngine:
         if sha is None or self.exists(sha):
             return sha
 
-        self._repo.doubt()
+        self._repo.mark_suspect()
         newest = next(self._repo.commits(self.recorded), None)
         return None if newest is None else newest.sha
 
@@ -877,7 +877,7 @@ class CheckpointEngine:
 
         The lost ref is moved aside first, for `fsck --repair` and the journal to report.
         """
-        self._repo.doubt()
+        self._repo.mark_suspect()
         lost = self._repo.tip(run_id)
         assert lost is not None, "there is a tip that cannot be read"
         on_run = (facts.sha for facts in self.commits(self.recorded) if facts.run_id == run_id)
@@ -892,9 +892,9 @@ class CheckpointEngine:
         self.detached.add(DetachedRef(ref, lost, newest))
         return newest
 
-    def _is_doubted(self) -> None:
+    def _mark_suspect(self) -> None:
         """Make later checkpoints store content again that the repository turns out to lack."""
-        self._repo.doubt()
+        self._repo.mark_suspect()
         self._memory.forget()
 
     def _commit(self, sha: Sha) -> RawCommit:
@@ -923,7 +923,7 @@ class CheckpointEngine:
         self._commit(sha)
         damages = self._verification.missing(sha, meter)
         if damages:
-            self._is_doubted()
+            self._mark_suspect()
             raise CheckpointDamaged(sha, tuple(damages))
 
         return self._snapshot(sha)

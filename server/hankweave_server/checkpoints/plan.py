@@ -61,15 +61,15 @@ class Planning:
         observer: FileObserver,
         descent: Descent,
         selection: frozenset[bytes] | None,
-        doubted: frozenset[bytes],
+        unconfirmed: frozenset[bytes],
         head: bytes | None,
         leftovers: frozenset[bytes] = frozenset(),
     ) -> None:
         """Prepare a plan.
 
-        `doubted` are the paths of the index that the preceding scan could not confirm. `head` is
-        the tree of the checkpoint that the index follows. `leftovers` are files and folders to be
-        removed with everything in them, tracked or not, except what the target has.
+        `unconfirmed` are the paths of the index that the preceding scan could not confirm. `head`
+        is the tree of the checkpoint that the index follows. `leftovers` are files and folders to
+        be removed with everything in them, tracked or not, except what the target has.
         """
         self._target = target
         self._table = table
@@ -77,11 +77,13 @@ class Planning:
         self._descent = descent
         self._databases = Databases(target, descent)
         self._selection = self._databases.selected(selection)
-        self._doubted = doubted
+        self._unconfirmed = unconfirmed
         self._head = head
         self._leftovers = leftovers
         self._recorded = Lookup(target.repo.recent_tree)
-        self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
+        self._unconfirmed_folders = {
+            folder for path in unconfirmed for folder in (*parents_of(path), b"")
+        }
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
         """Folders known to be folders, or known to be missing."""
@@ -103,7 +105,7 @@ class Planning:
 
     def _damaged(self, problem: KeyError) -> CheckpointDamaged | ShadowRepositoryError:
         repo, sha = self._target.repo, self._target.sha
-        repo.doubt()
+        repo.mark_suspect()
         damages = Verification(repo, Notes(repo)).unreadable(sha)
         if damages:
             return CheckpointDamaged(sha, tuple(damages))
@@ -125,7 +127,7 @@ class Planning:
         for path in sorted(self._leftovers):
             self._consider_leftover(path)
 
-        databases = self._consider_companions()
+        databases = self._consider_database_files()
 
         draft = self._draft
         changed = {entry.path for entry in (*draft.added, *draft.updated)}
@@ -198,7 +200,7 @@ class Planning:
         if not self._is_near_the_selection(path):
             return False
 
-        if folder is None or folder.tree is None or path in self._doubted_folders:
+        if folder is None or folder.tree is None or path in self._unconfirmed_folders:
             return True
 
         if folder.tree != (tree or b"") or not is_within(path, self._selection):
@@ -241,7 +243,7 @@ class Planning:
             return False
 
         git_mode, permissions, digest = self._table.slots.captured(slot)
-        if digest != entry.digest or git_mode != entry.mode or path in self._doubted:
+        if digest != entry.digest or git_mode != entry.mode or path in self._unconfirmed:
             return False
 
         wanted = self._target.manifest.permissions(path, git_mode)
@@ -356,7 +358,7 @@ class Planning:
         elif path not in self._table.files and self._target.entry(path) is None:
             self._consider_removal(path)
 
-    def _consider_companions(self) -> dict[bytes, tuple[Skipped, ...]]:
+    def _consider_database_files(self) -> dict[bytes, tuple[Skipped, ...]]:
         """Consider companions of changed databases that are not tracked; return those databases,
         each with the companions that do not come with it.
         """

@@ -32,7 +32,7 @@ from hankweave_server.domain.retention import CommitFacts, Lineage, Pruning, Ret
 from hankweave_server.fsutil import remove_durably
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
 from hankweave_server.git.objects import ObjectStaging
-from hankweave_server.git.pack_merge import packed_anew
+from hankweave_server.git.pack_merge import repacked
 from hankweave_server.git.pack_reader import Record
 from hankweave_server.git.repack import Consolidated, Pace, Repacking
 from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, ShadowRepo
@@ -141,7 +141,7 @@ class Sweeping:
 
         for batch in self._batches(needed):
             self._stop_if_asked()
-            packed_anew(self.repo, self.files.pack_folder, batch).adopt()
+            repacked(self.repo, self.files.pack_folder, batch).adopt()
 
         self.files.remove([pack])
 
@@ -225,7 +225,7 @@ class PruningAct:
     def run(self, pruning: Pruning) -> Pruned:
         self.repo.settle()
         before = self.files.size().bytes_on_disk
-        staying = self._staying(pruning)
+        retained = self._retained(pruning)
         unreadable: str | None = None
         live: set[bytes] = set()
         try:
@@ -235,7 +235,7 @@ class PruningAct:
         except UnreadableObjects as problem:
             unreadable = problem.name
 
-        notes = self._written_notes(staying)
+        notes = self._written_notes(retained)
         self._move(pruning)
         if notes is not None:
             self.repo.point(NOTES_REF, notes)
@@ -253,18 +253,18 @@ class PruningAct:
         after = self.files.size().bytes_on_disk
         return Pruned(gone, before, after, finished, unreadable)
 
-    def _staying(self, pruning: Pruning) -> set[Sha]:
+    def _retained(self, pruning: Pruning) -> set[Sha]:
         """Return the commits that stay; raise PruningOutdated if the decision is outdated."""
         branches = movable_refs(self.repo)
         moved = frozenset(move.ref for move in pruning.moves)
         held = _needed(self.repo, moved) | pruning.keep
         held |= {move.new for move in pruning.moves if move.new is not None}
-        staying = set(_history(self.repo, held))
+        retained = set(_history(self.repo, held))
         going = {facts.sha for facts in pruning.checkpoints}
-        if any(branches.get(move.ref) != move.old for move in pruning.moves) or going & staying:
+        if any(branches.get(move.ref) != move.old for move in pruning.moves) or going & retained:
             raise PruningOutdated("the history has changed since the request")
 
-        return staying
+        return retained
 
     def _roots(self, pruning: Pruning) -> set[Sha]:
         """Return the roots of everything that must stay, notes excepted."""
@@ -279,10 +279,10 @@ class PruningAct:
         head = self.repo.head()
         return {*references.values(), *kept, *moved, *([] if head is None else [head])}
 
-    def _written_notes(self, staying: set[Sha]) -> Sha | None:
+    def _written_notes(self, retained: set[Sha]) -> Sha | None:
         with ObjectStaging(self.files.objects, self.repo.stored()) as staging:
             try:
-                notes = self.notes.only_of(staying, staging.add)
+                notes = self.notes.only_of(retained, staging.add)
                 staging.settle()
             except (KeyError, ValueError):
                 return None  # They stay as they are: a repair gathers what is readable.

@@ -100,12 +100,12 @@ def make_ready(layout: Layout) -> tuple[str, ...]:
         _create(layout)
     else:
         leftovers += _clear(layout.shadow_repository)
-        leftovers += _put_right(layout)
+        leftovers += _restore_settings(layout)
 
     return tuple(leftovers)
 
 
-def _furnishing(layout: Layout) -> dict[str, bytes]:
+def _settings_files(layout: Layout) -> dict[str, bytes]:
     work_tree = os.path.relpath(layout.work_tree, layout.shadow_repository)
     exclude = _EXCLUDE if layout.is_in_place else _EXCLUDE + _EXCLUDE_AT_THE_TOP
     quoted = '"' + work_tree.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -138,7 +138,7 @@ def _create(layout: Layout) -> None:
     for name in _FOLDERS:
         make_private_directory(temporary / name)
 
-    for name, content in {**_furnishing(layout), "HEAD": _UNBORN_HEAD}.items():
+    for name, content in {**_settings_files(layout), "HEAD": _UNBORN_HEAD}.items():
         write_private(temporary / name, content, durable=False)
 
     sync_filesystem(temporary)
@@ -146,9 +146,9 @@ def _create(layout: Layout) -> None:
     sync_directory(layout.checkpoints)
 
 
-def _put_right(layout: Layout) -> Iterator[str]:
+def _restore_settings(layout: Layout) -> Iterator[str]:
     """Restore our settings where they were changed, perhaps by an agent."""
-    for name, content in _furnishing(layout).items():
+    for name, content in _settings_files(layout).items():
         path = layout.shadow_repository / name
         if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
             make_private_directory(path.parent)
@@ -230,7 +230,7 @@ class StorePlace:
         os.close(self.descriptor)
         os.close(self.state_descriptor)
 
-    def require_unmoved(self) -> None:
+    def require_same_store(self) -> None:
         """Raise StoreMoved if a folder is gone, or is not the one that was opened."""
         for path, device, inode in self.folders:
             try:

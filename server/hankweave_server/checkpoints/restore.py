@@ -348,9 +348,9 @@ class Restorer(Checkout):
     def _differences(self) -> Changes:
         read = self._target.repo.recent_tree
         found = differences(read, self._safety.tree, self._target.tree)
-        return {path: pair for path, pair in found.items() if self._must_happen(path, found)}
+        return {path: pair for path, pair in found.items() if self._is_required(path, found)}
 
-    def _must_happen(self, path: bytes, found: Iterable[bytes]) -> bool:
+    def _is_required(self, path: bytes, found: Iterable[bytes]) -> bool:
         """Return whether a path is selected, or is in the place of a parent folder of one."""
         if self._is_concerned(path):
             return True
@@ -446,7 +446,7 @@ class Restorer(Checkout):
         elif not _is(seen, old):
             self._leave(path, "changed")
         else:
-            return self._displaceable(path, seen)
+            return self._allowed_to_replace(path, seen)
 
         return None
 
@@ -466,11 +466,11 @@ class Restorer(Checkout):
         elif isinstance(seen, Vanished):
             return Allowed(None)
         else:
-            return self._displaceable(path, seen)
+            return self._allowed_to_replace(path, seen)
 
         return None
 
-    def _displaceable(self, path: bytes, seen: CapturedFile | FileRefused) -> Allowed:
+    def _allowed_to_replace(self, path: bytes, seen: CapturedFile | FileRefused) -> Allowed:
         is_certain = isinstance(seen, CapturedFile) and seen.has_writer is False
         attributes = seen.attributes if isinstance(seen, CapturedFile) else None
         return Allowed(self._signature(path, seen), None, is_certain, attributes)
@@ -573,7 +573,7 @@ def _sentences(lost: Mapping[bytes, tuple[str, ...]]) -> tuple[LostAttributes, .
     return tuple(LostAttributes(path, sentence_of(what)) for path, what in sorted(lost.items()))
 
 
-def foreseen_losses(
+def expected_losses(
     plan: RestorePlan, target: TargetSnapshot, descent: Descent
 ) -> tuple[LostAttributes, ...]:
     """Return the attributes that a restore by this plan will not be able to put back."""

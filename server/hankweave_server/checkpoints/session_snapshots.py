@@ -282,7 +282,7 @@ class SessionSnapshots:
         fanned = Entry(FOLDER, staging.add("tree", encoded(below)))
         everything = {**before, folder: fanned}
         top = staging.add("tree", encoded(everything))
-        self._repo.hold(staging, {MEMORY_REF: top.hex()})
+        self._repo.defer(staging, {MEMORY_REF: top.hex()})
         return _Standing(number, digest, everything)
 
     # --- reading -------------------------------------------------------------------------------

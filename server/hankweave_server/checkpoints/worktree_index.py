@@ -95,7 +95,7 @@ class ScanCache:
             for cached in block:
                 file = table.files.get(cached.path)
                 if file is not None:
-                    table.hold(
+                    table.record_capture(
                         file,
                         cached.signature,
                         cached.digest,
@@ -103,7 +103,7 @@ class ScanCache:
                         cached.permissions,
                         is_proof=cached.is_proof,
                     )
-                    table.hold_attributes(file.slot, file.path, cached.attributes)
+                    table.record_attributes(file.slot, file.path, cached.attributes)
 
 
 def save(
@@ -364,7 +364,7 @@ class WorkTreeMemory:
 
         changed = self.scan.recheck(plan.touched)
         known = {file.slot for file in changed}
-        before = [file for file in planned.pending if self.table.holds(file)]
+        before = [file for file in planned.pending if self.table.is_tracked(file)]
         return changed + [file for file in before if file.slot not in known]
 
     def follow(self, parent: Sha | None) -> None:
@@ -414,7 +414,7 @@ class WorkTreeMemory:
 
         if not saved.store.items() <= store_listing(self._objects).items():
             # A file of the store is gone or changed, perhaps with objects that the cache names.
-            self._repo.doubt()
+            self._repo.mark_suspect()
         elif saved.owner == self.table.owner and self._is_ours(saved.made_at):
             self.follow(self._repo.head())
             saved.apply(self.table)

@@ -42,7 +42,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.fence import fence_for, status_of
 from hankweave_server.agents.inventory import Found, find_agent, find_agents, known_of
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.cli.output.text import confinement_text, console
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.confinement.probe import probe
@@ -309,8 +309,10 @@ def self_test(name: str, spec: AgentSpec, model: str, prices: Prices) -> SelfTes
 
 
 async def _tested(name: str, spec: AgentSpec, model: str, prices: Prices, folder: Path) -> SelfTest:
-    roster = Roster(hank_directory=folder, sessions=folder / "sessions", homes=folder / "homes")
-    agent, layout = roster.agent_of(spec), Layout.of_execution(folder)
+    selector = AgentSelector(
+        hank_directory=folder, sessions=folder / "sessions", homes=folder / "homes"
+    )
+    agent, layout = selector.agent_of(spec), Layout.of_execution(folder)
     layout.work_tree.mkdir()
     found = await anyio.to_thread.run_sync(probe)
     task = AgentTask(

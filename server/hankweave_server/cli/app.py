@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hankweave_server.cli.output.text import complain, complain_of
+from hankweave_server.cli.output.text import print_error, print_problems
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import next_step
@@ -267,10 +267,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="hankweave", standalone_mode=False)
     except Stop as stop:
-        complain(stop.message, stop.hint, stop.code)
+        print_error(stop.message, stop.hint, stop.code)
         sys.exit(stop.exit_code)
     except HankInvalid as invalid:
-        complain_of(invalid)
+        print_problems(invalid)
         sys.exit(ExitCode.USAGE)
     except click.ClickException as error:
         error.show()
@@ -284,5 +284,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(141)
     except OSError as error:
         hint = None if error.errno is None else next_step(error)
-        complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), hint)
+        print_error(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), hint)
         sys.exit(ExitCode.IO_ERROR)

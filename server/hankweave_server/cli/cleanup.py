@@ -116,18 +116,20 @@ def cleanup(
         raise click.UsageError("--json requires --yes or --dry-run.")
 
     if execution is not None:
-        doomed, kept = [_named(execution)], list[Kept]()
+        deletions, kept = [_named(execution)], list[Kept]()
     else:
-        doomed, kept = _selected(older_than, keep)
+        deletions, kept = _selected(older_than, keep)
 
-    doomed = [msgspec.structs.replace(one, bytes=size_of(Path(one.path))) for one in doomed]
+    deletions = [msgspec.structs.replace(one, bytes=size_of(Path(one.path))) for one in deletions]
     if not as_json:
-        _print_doomed(doomed, dry_run=dry_run)
+        _print_deletions(deletions, dry_run=dry_run)
 
-    if not dry_run and doomed and not yes:
-        _ask(doomed)
+    if not dry_run and deletions and not yes:
+        _ask(deletions)
 
-    report = _foreseen(doomed, kept) if dry_run else _done(doomed, kept, alone=execution)
+    report = (
+        _preview_report(deletions, kept) if dry_run else _done(deletions, kept, alone=execution)
+    )
     if as_json:
         print_json(report)
     else:
@@ -174,7 +176,7 @@ def _is_managed(root: Path) -> bool:
 
 
 def _selected(older_than: int | None, keep: int | None) -> tuple[list[ListedExecution], list[Kept]]:
-    doomed: list[ListedExecution] = []
+    deletions: list[ListedExecution] = []
     kept: list[Kept] = []
     limit = None
     if older_than is not None:
@@ -183,11 +185,11 @@ def _selected(older_than: int | None, keep: int | None) -> tuple[list[ListedExec
     for number, each in enumerate(_newest_first()):
         reason = _reason_to_keep(each, number, limit, keep)
         if reason is None:
-            doomed.append(each)
+            deletions.append(each)
         else:
             kept.append(Kept(path=each.path, reason=reason))
 
-    return doomed, kept
+    return deletions, kept
 
 
 def _reason_to_keep(
@@ -219,10 +221,10 @@ def _reason_to_keep(
     return None
 
 
-def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
+def _print_deletions(deletions: list[ListedExecution], *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "will be"
-    click.echo(f"{_number_of(doomed)} {verb} removed")
-    for each in doomed:
+    click.echo(f"{_number_of(deletions)} {verb} removed")
+    for each in deletions:
         size = size_text(each.bytes or 0)
         used = "-" if each.last_used is None else date(each.last_used)
         aside = "  only .hankweave: the project's own files are kept" if each.in_place else ""
@@ -231,21 +233,23 @@ def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
             click.echo(f"    {maker.kept_by(Path(each.path))}")
 
 
-def _number_of(doomed: Sequence[ListedExecution]) -> str:
-    maps = sum(each.map is not None for each in doomed)
-    executions = counted(len(doomed) - maps, "execution")
+def _number_of(deletions: Sequence[ListedExecution]) -> str:
+    maps = sum(each.map is not None for each in deletions)
+    executions = counted(len(deletions) - maps, "execution")
     if not maps:
         return executions
 
     return (
-        counted(maps, "map") if maps == len(doomed) else f"{executions} and {counted(maps, 'map')}"
+        counted(maps, "map")
+        if maps == len(deletions)
+        else f"{executions} and {counted(maps, 'map')}"
     )
 
 
-def _ask(doomed: list[ListedExecution]) -> None:
-    total = size_text(sum(each.bytes or 0 for each in doomed))
+def _ask(deletions: list[ListedExecution]) -> None:
+    total = size_text(sum(each.bytes or 0 for each in deletions))
     try:
-        agreed = click.confirm(f"Remove {_number_of(doomed)} for good, {total} in all?")
+        agreed = click.confirm(f"Remove {_number_of(deletions)} for good, {total} in all?")
     except click.Abort:
         agreed = False  # stdin is closed or Ctrl-C was pressed.
 
@@ -253,8 +257,8 @@ def _ask(doomed: list[ListedExecution]) -> None:
         raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes skips this question.")
 
 
-def _foreseen(doomed: list[ListedExecution], kept: list[Kept]) -> CleanupReport:
-    gone = tuple(Gone(path=each.path, bytes=each.bytes or 0) for each in doomed)
+def _preview_report(deletions: list[ListedExecution], kept: list[Kept]) -> CleanupReport:
+    gone = tuple(Gone(path=each.path, bytes=each.bytes or 0) for each in deletions)
     return CleanupReport(
         dry_run=True,
         removed=gone,
@@ -264,10 +268,12 @@ def _foreseen(doomed: list[ListedExecution], kept: list[Kept]) -> CleanupReport:
     )
 
 
-def _done(doomed: list[ListedExecution], kept: list[Kept], *, alone: Path | None) -> CleanupReport:
+def _done(
+    deletions: list[ListedExecution], kept: list[Kept], *, alone: Path | None
+) -> CleanupReport:
     gone: list[Gone] = []
     failed: list[Kept] = []
-    for each in doomed:
+    for each in deletions:
         root = Path(each.path)
         try:
             removed = _removed(root)

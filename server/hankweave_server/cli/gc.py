@@ -123,14 +123,14 @@ def _require_agreement(*, yes: bool, as_json: bool) -> None:
 
 
 def _print_gc(report: GcReport) -> None:
-    pruned = acted_on(len(report.pruned), "checkpoint", foreseen=report.dry_run)
+    pruned = acted_on(len(report.pruned), "checkpoint", is_preview=report.dry_run)
     click.echo(f"{pruned} pruned")
     for record in report.pruned:
         click.echo(f"  {line_of_checkpoint(record)}")
 
     left = counted(report.kept, "checkpoint is", "checkpoints are")
     if report.dry_run:
-        left = acted_on(report.kept, "checkpoint", foreseen=True)
+        left = acted_on(report.kept, "checkpoint", is_preview=True)
 
     click.echo(f"{left} kept")
     if report.dry_run:

@@ -105,7 +105,7 @@ def _print_notes(directory: Path) -> None:
         click.echo(f"  {field:<18} {meaning}")
 
     checks = hank_loading.agents_of(hank_loading.read(directory), None, None, packaged_prices())
-    missing = list(hank_loading.complaints(checks))
+    missing = list(hank_loading.problem_lines(checks))
     if missing:
         click.echo("Before it can run:")
         for line in missing:

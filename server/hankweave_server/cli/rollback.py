@@ -49,8 +49,8 @@ from hankweave_server.local.targeting import (
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.names import shown
 
-_FORESEE = "`--preview` shows what it would do."
-FORESEEING = "Previewing the rollback"
+_ABOUT_PREVIEW = "`--preview` shows what it would do."
+PREVIEWING = "Previewing the rollback"
 
 
 def _path_on_the_wire(text: str) -> str:
@@ -209,7 +209,7 @@ def rollback(
             raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
 
         others = (options.only_preview, kind, paths, restart, rewind_memory)
-        if _went_in_git(execution, to_step, to_commit, options, is_plain=not any(others)):
+        if _rolled_back_in_git(execution, to_step, to_commit, options, is_plain=not any(others)):
             return
 
         execution = root_of(execution)
@@ -217,7 +217,7 @@ def rollback(
     elif sha is not None and is_in_git(root := root_of(execution)):
         sha, codon, said = _step_target(root, None, sha)
 
-    foreseen = _previewed(
+    previewed = _previewed(
         sha,
         codon,
         kind,
@@ -230,17 +230,17 @@ def rollback(
         click.echo(said, err=options.as_json)
 
     if options.only_preview:
-        _show_preview(execution, foreseen, options.as_json, to)
+        _show_preview(execution, previewed, options.as_json, to)
         return
 
     if restart:
         _require_server(root_of(execution))
 
-    fields = {"auto_restart": restart, "rewind_memory": rewind_memory, "paths": foreseen.paths}
-    _go(execution, foreseen, fields, "Go back?", options, to)
+    fields = {"auto_restart": restart, "rewind_memory": rewind_memory, "paths": previewed.paths}
+    _run_command(execution, previewed, fields, "Go back?", options, to)
 
 
-def _went_in_git(
+def _rolled_back_in_git(
     execution: Path | None,
     step: str | None,
     commit: str | None,
@@ -261,7 +261,7 @@ def _went_in_git(
 
     announce(root)
     require_consent(yes=options.yes)
-    targets.go_in_git(root, step, commit, asks=options.asks, as_json=options.as_json)
+    targets.roll_back_in_git(root, step, commit, asks=options.asks, as_json=options.as_json)
     return True
 
 
@@ -340,7 +340,7 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
         in_git = repository == "workspace"
         git_root = None if targets is None else targets.git_workspace(execution, in_git=in_git)
         if targets is not None and git_root is not None:
-            require_consent(yes=options.yes, otherwise=_FORESEE)
+            require_consent(yes=options.yes, otherwise=_ABOUT_PREVIEW)
             if targets.undo_in_git(git_root, as_json=options.as_json):
                 return
 
@@ -351,7 +351,7 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
                     hint="`hankweave history` lists the commits to go back to.",
                 )
 
-    _go_or_return(execution, "undo", options)
+    _undo_or_redo(execution, "undo", options)
 
 
 @click.command()
@@ -391,7 +391,7 @@ def redo(
     elif reuse:
         raise click.UsageError("--reuse requires --step.")
     else:
-        _go_or_return(execution, "redo", options)
+        _undo_or_redo(execution, "redo", options)
 
 
 def _redo_step(
@@ -404,7 +404,7 @@ def _redo_step(
     if options.pause:
         raise click.UsageError("--step and --pause exclude each other: the codon runs again.")
 
-    foreseen = RollbackPreview(
+    previewed = RollbackPreview(
         codon_id=codon_id,
         checkpoint_type="beginning",
         keep_edits=options.keep_edits,
@@ -412,39 +412,39 @@ def _redo_step(
         rewind_memory=True,
     )
     if options.only_preview:
-        _show_preview(execution, foreseen, options.as_json)
+        _show_preview(execution, previewed, options.as_json)
         return
 
     root = root_of(execution)
     has_server = is_served(root)
 
     fields = {"reuse": reuse, "auto_restart": has_server, "rewind_memory": True}
-    _go(execution, foreseen, fields, f"Run {codon_id} again?", options)
+    _run_command(execution, previewed, fields, f"Run {codon_id} again?", options)
     if not has_server:
         click.echo(f"Continue with `{start_line(root)}`.", err=options.as_json)
 
 
-def _go_or_return(
+def _undo_or_redo(
     execution: Path | None, direction: Literal["undo", "redo"], options: RollbackOptions
 ) -> None:
     options.fields()  # Refuses what excludes each other.
-    foreseen = RollbackPreview(
+    previewed = RollbackPreview(
         direction=direction, keep_edits=options.keep_edits, patch=options.patch
     )
     if options.only_preview:
-        _show_preview(execution, foreseen, options.as_json)
+        _show_preview(execution, previewed, options.as_json)
         return
 
     question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
-    _go(execution, foreseen, {}, question, options)
+    _run_command(execution, previewed, {}, question, options)
 
 
 # --- execution ------------------------------------------------------------------------------------
 
 
-def _go(
+def _run_command(
     execution: Path | None,
-    foreseen: RollbackPreview,
+    previewed: RollbackPreview,
     fields: dict[str, Any],
     question: str,
     options: RollbackOptions,
@@ -456,32 +456,34 @@ def _go(
     """
     fields = fields | options.fields()
     root = root_to_change(execution)
-    require_consent(yes=options.yes, otherwise=_FORESEE)
+    require_consent(yes=options.yes, otherwise=_ABOUT_PREVIEW)
     run_id = None
     if options.asks:
-        with waiting(FORESEEING) as report_progress:
+        with waiting(PREVIEWING) as report_progress:
             report, run_id = run_read_only(
-                root, lambda calls: _foreseen(calls, foreseen), report_progress
+                root, lambda calls: _fetch_preview(calls, previewed), report_progress
             )
 
         draw = functools.partial(
-            draw_report, report, foreseen=True, to=to, reverse=_reverse(foreseen, root)
+            draw_report, report, is_preview=True, to=to, reverse=_reverse(previewed, root)
         )
         draw()
         confirm(question, lambda: draw(whole=True))
 
-    command = rollback_command(foreseen, **fields, expected_run_id=run_id)
+    command = rollback_command(previewed, **fields, expected_run_id=run_id)
     what = None if options.as_json else "Rolling back"
     done = ask(root, lambda client: client.send(command), what)
     if options.as_json:
         print_json(done)
     else:
-        draw_report(done, foreseen=False, to=to, reverse=_reverse(foreseen, root))
+        draw_report(done, is_preview=False, to=to, reverse=_reverse(previewed, root))
 
     end_with_exceptions(done)
 
 
-async def _foreseen(calls: Calls, command: RollbackPreview) -> tuple[RollbackReport, RunId | None]:
+async def _fetch_preview(
+    calls: Calls, command: RollbackPreview
+) -> tuple[RollbackReport, RunId | None]:
     """Return the preview and the run it is valid for; None without a server.
 
     The server refuses the command if another run has begun by then.
@@ -550,13 +552,13 @@ def _show_preview(
     execution: Path | None, command: RollbackPreview, as_json: bool, to: str | None = None
 ) -> None:
     root = root_of(execution)
-    with waiting(None if as_json else FORESEEING) as report_progress:
+    with waiting(None if as_json else PREVIEWING) as report_progress:
         report = run_read_only(root, lambda calls: calls.send(command), report_progress)
 
     if as_json:
         print_json(report)
     else:
-        draw_report(report, foreseen=True, to=to, reverse=_reverse(command, root))
+        draw_report(report, is_preview=True, to=to, reverse=_reverse(command, root))
 
 
 COMMANDS = (rollback, undo, redo, preview)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from hankweave_server.cli.output.text import complain
+from hankweave_server.cli.output.text import print_error
 from hankweave_server.cli.shared import completions, invocation, run_settings
 from hankweave_server.cli.shared.run_settings import (
     confinement_option,
@@ -224,7 +224,7 @@ def run(context: click.Context, /, **given: Any) -> None:
         raise click.UsageError(f"--proxy: {NO_PROXY}.")
 
     if given["ignore_data_mismatch"]:
-        complain("warning: --ignore-data-mismatch is deprecated; use --force instead.")
+        print_error("warning: --ignore-data-mismatch is deprecated; use --force instead.")
 
     from hankweave_server.cli.shared.serving import serve
     from hankweave_server.config import WEBHOOK_SECRET

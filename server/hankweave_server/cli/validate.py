@@ -30,7 +30,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import PlanEntry
 from hankweave_server import config
 from hankweave_server.agents.preflight import AgentCheck, agent_named
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.run import run
@@ -180,7 +180,7 @@ def of_hank(
 
     `agent` and `model` come from the command line and override the hank's.
     """
-    hank, roster = loaded.hank, hank_loading.roster_of(loaded, agent, model)
+    hank, selector = loaded.hank, hank_loading.agent_selector(loaded, agent, model)
     plan = initial_plan(hank)
     sentinels = hank_loading.sentinels_of(loaded, hank.codons, prices)
     patterns = tracked_patterns(plan, plan[-1].codon_id)
@@ -193,7 +193,7 @@ def of_hank(
         valid=True,
         name=None if hank.meta is None else hank.meta.name,
         hank_hash=loaded.hank_hash,
-        plan=tuple(_codon(entry, loaded, roster) for entry in plan),
+        plan=tuple(_codon(entry, loaded, selector) for entry in plan),
         loops=tuple(_loops(hank)),
         budgets=tuple(_budgets(hank)),
         requirements=tuple(
@@ -208,7 +208,7 @@ def of_hank(
     )
 
 
-def _codon(entry: PlanEntry, loaded: LoadedHank, roster: Roster) -> CodonOutlook:
+def _codon(entry: PlanEntry, loaded: LoadedHank, selector: AgentSelector) -> CodonOutlook:
     codon = entry.codon
     words = loaded.prompts[codon.id].text.split()
     more = " …" if len(words) > FIRST_WORDS else ""
@@ -217,8 +217,8 @@ def _codon(entry: PlanEntry, loaded: LoadedHank, roster: Roster) -> CodonOutlook
         codon_id=entry.codon_id,
         name=codon.name,
         loop_id=None if entry.loop_context is None else entry.loop_context.loop_id,
-        agent=agent_named(roster.select(codon)),
-        model=roster.model or codon.model,
+        agent=agent_named(selector.select(codon)),
+        model=selector.model or codon.model,
         continuation_mode=codon.continuation_mode,
         prompt=" ".join(words[:FIRST_WORDS]) + more,
         prompt_words=len(words),
@@ -266,7 +266,7 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
 
 def _of_sentinels(checks: Iterable[SentinelCheck]) -> Iterator[str]:
     for check in checks:
-        yield from check.complaints()
+        yield from check.problem_lines()
         yield from (f"{check.codon}: sentinel {check.sentinel}: {each}" for each in check.warnings)
 
 

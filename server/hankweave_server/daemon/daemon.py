@@ -47,7 +47,12 @@ from hankweave_server.daemon.shutdown import (
     leave_terminal,
     require_lock,
 )
-from hankweave_server.daemon.startup import StartFindings, collect_rarely, make_run_folder, recover
+from hankweave_server.daemon.startup import (
+    StartFindings,
+    collect_garbage_rarely,
+    make_run_folder,
+    recover,
+)
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
@@ -176,7 +181,7 @@ class Daemon:
             hide(layout)
             # In a thread: it may have to watch another program's heartbeat for a minute.
             lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
-            self._switch.hold(lock)
+            self._switch.set_lock(lock)
             stack.callback(lock.release)
             due = [part.finish(layout) for part in parts("unfinished")]
             for folder in layout.folders_of_small_files:
@@ -225,9 +230,9 @@ class Daemon:
                 self._prices,
                 data,
             )
-            await self._live_with(opened, past, notes)
+            await self._serve_execution(opened, past, notes)
 
-    async def _live_with(
+    async def _serve_execution(
         self, opened: OpenedExecution, past: StartFindings, notes: RunNotes
     ) -> None:
         try:
@@ -240,10 +245,10 @@ class Daemon:
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
                 app = App(
                     opened,
-                    stop=self._switch.flip,
+                    stop=self._switch.request_stop,
                     kill=kill,
                     require_lock=partial(require_lock, opened.lock),
-                    on_rest=self._on_rest,
+                    on_idle=self._on_idle,
                     on_problem=partial(_notice, observers),
                     traceparent=traceparent_of(observers),
                 )
@@ -288,7 +293,7 @@ class Daemon:
             address=None if self._settings.plan_on_record else layout.server_address,
             new_tokens=self._settings.new_tokens,
             no_token=self._settings.no_token,
-            is_unwelcome=peers.is_confined,
+            is_refused=peers.is_confined,
             redactor=opened.ledger.redactor,
         )
         async with serve(app.server_api(), settings, self._clock, self._port) as listener:
@@ -304,7 +309,7 @@ class Daemon:
                 log.info("Starting HankweaveRuntime on port %d", listener.port)
                 # Once the server is reported ready, its start is in the log, even if it is killed.
                 await anyio.to_thread.run_sync(flush)
-                collect_rarely(self._clock)
+                collect_garbage_rarely(self._clock)
                 # A command's next step gets the interpreter from background work that much sooner.
                 sys.setswitchinterval(SWITCH_SECONDS)
                 self._report_ready(app.ready(), lambda: opened.ledger.durable_state)
@@ -322,9 +327,9 @@ class Daemon:
                 for part in app.parts:
                     services.start_soon(part.run)
 
-                services.start_soon(app.rollback.finish_when_there_is_room)
-                services.start_soon(app.rollback.tidy)
-                opened.ledger.space.be_patient()
+                services.start_soon(app.rollback.finish_when_space_is_free)
+                services.start_soon(app.rollback.clean_up)
+                opened.ledger.space.allow_waiting()
                 # A request to stop does not wait for the disk space to record the beginning.
                 begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)
                 async with alongside(begin, end):
@@ -334,7 +339,7 @@ class Daemon:
                 with anyio.move_on_after(min(INDEX_SECONDS, self._switch.left_of(CLOSING_SECONDS))):
                     await app.git_index.write()
 
-                listener.hurry(self._switch.left_of(CLOSING_SECONDS))
+                listener.limit_grace(self._switch.left_of(CLOSING_SECONDS))
 
     async def _begin(self, app: App, opened: OpenedExecution) -> None:
         """Continue with the plan, or record why not.
@@ -347,7 +352,7 @@ class Daemon:
                 ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
             )
         elif app.runner.outcome is Outcome.FAILED:
-            self._on_rest(Outcome.FAILED)
+            self._on_idle(Outcome.FAILED)
         elif not app.runner.begins_by_itself:
             pass
         elif self._settings.begin_at is not None:
@@ -381,7 +386,7 @@ class Daemon:
             until = self._settings.until
             message = f"Codon {until} has already run; --until ends the plan there."
             await opened.ledger.record(ServerIdle(reason="startup", message=message))
-            self._on_rest(Outcome.COMPLETED)
+            self._on_idle(Outcome.COMPLETED)
             return
 
         name = opened.layout.root.name
@@ -395,7 +400,7 @@ class Daemon:
                 message="Resumed completed execution: nothing to do.",
             ),
         )
-        self._on_rest(Outcome.COMPLETED)
+        self._on_idle(Outcome.COMPLETED)
 
     async def _begin_at(self, codon_id: CodonId, app: App) -> None:
         """Start the codon that the plan begins again with; end the server if it cannot."""
@@ -404,13 +409,13 @@ class Daemon:
         except Refused as refused:
             message = " ".join(filter(None, (refused.message, refused.hint)))
             await app.ctx.ledger.record(ErrorEvent(message=message, fatal=True))
-            self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
+            self._switch.request_stop(refused.message, ExitCode.UNAVAILABLE)
 
-    def _on_rest(self, outcome: Outcome) -> None:
+    def _on_idle(self, outcome: Outcome) -> None:
         if self._signals.ends_after_codon and outcome is not Outcome.COMPLETED:
-            self._signals.flip("SIGINT")
+            self._signals.request_stop("SIGINT")
         elif self._signals.ends_after_codon:
-            self._switch.flip("SIGINT")
+            self._switch.request_stop("SIGINT")
         elif self._exits_at_once:
             self._end_after(outcome)
 
@@ -420,9 +425,9 @@ class Daemon:
     def _end_after(self, outcome: Outcome) -> None:
         match outcome:
             case Outcome.COMPLETED:
-                self._switch.flip("all codons completed")
+                self._switch.request_stop("all codons completed")
             case Outcome.FAILED:
-                self._switch.flip("a codon failed", ExitCode.FAILED)
+                self._switch.request_stop("a codon failed", ExitCode.FAILED)
             case Outcome.WAITING:
                 pass
 
@@ -433,7 +438,9 @@ class Daemon:
         log.info("Stopping: %s", reason)
         app.begin_shutdown()
         with anyio.move_on_after(self._switch.left_of(DRAIN_SECONDS)) as scope:
-            async with alongside(partial(self._hurry_without_room, opened.ledger.space, scope)):
+            async with alongside(
+                partial(self._shorten_drain_on_full_disk, opened.ledger.space, scope)
+            ):
                 opened.ledger.leave(ServerStopping(reason=reason))
                 halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
                 await app.runner.close(halt)
@@ -456,7 +463,7 @@ class Daemon:
             opened.ledger.space.give_up()
             await opened.ledger.aclose()
 
-    async def _hurry_without_room(self, space: Space, drain: anyio.CancelScope) -> None:
+    async def _shorten_drain_on_full_disk(self, space: Space, drain: anyio.CancelScope) -> None:
         """Shorten the drain as soon as the disk is full, to leave time to report why."""
         await space.shortage()
         left = self._switch.left_of(DRAIN_SECONDS_WITHOUT_ROOM)

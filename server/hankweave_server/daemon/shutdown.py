@@ -41,20 +41,20 @@ class StopSwitch:
         self.reason: str | None = None
         self.exit_code = ExitCode.DONE
         self._since = 0.0
-        self._flipped = anyio.Event()
+        self._requested = anyio.Event()
         self._lock: HeldLock | None = None
 
-    def hold(self, lock: HeldLock) -> None:
+    def set_lock(self, lock: HeldLock) -> None:
         """Set the lock that even a forced end has to give up."""
         self._lock = lock
 
-    def flip(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
+    def request_stop(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
         """Request the end; only the first request counts."""
         if self.reason is None:
             self.reason, self.exit_code = reason, exit_code
             self._since = anyio.current_time()
-            self._flipped.set()
-            self._bound_the_end()
+            self._requested.set()
+            self._start_deadline()
 
     def end_with(self, exit_code: ExitCode) -> None:
         """Replace the exit code: the end did not go as it should."""
@@ -65,11 +65,11 @@ class StopSwitch:
         return max(0.0, self._since + seconds - anyio.current_time())
 
     async def wait(self) -> str:
-        await self._flipped.wait()
+        await self._requested.wait()
         assert self.reason is not None
         return self.reason
 
-    def _bound_the_end(self) -> None:
+    def _start_deadline(self) -> None:
         """Make sure that the process ends, whatever a thread is still busy with.
 
         It is a timer in its own thread, because the event loop may be blocked. It outlives the
@@ -147,7 +147,7 @@ class Signals:
                         continue
 
                     if number == signal.SIGHUP and self._detach is not None:
-                        self._go_on(self._detach)
+                        self._continue_without_terminal(self._detach)
                         continue
 
                     if number == signal.SIGHUP:
@@ -160,9 +160,9 @@ class Signals:
                         if self._asking is not None:
                             self._asking.cancel()  # An answer would come too late.
 
-                        self.flip(number.name)
+                        self.request_stop(number.name)
 
-    def _go_on(self, detach: Callable[[], None]) -> None:
+    def _continue_without_terminal(self, detach: Callable[[], None]) -> None:
         """Go on without the terminal: no question can be answered from now on."""
         if self._asking is not None:
             self._asking.cancel()
@@ -185,17 +185,17 @@ class Signals:
         self._asking = None
         match chosen:
             case "stop":
-                self.flip("SIGINT")
+                self.request_stop("SIGINT")
             case "finish" if self._runner is not None:
                 self.ends_after_codon = True
-                self._runner.hold()
+                self._runner.stop_after_codon()
                 if not self._runner.is_busy:
-                    self.flip("SIGINT")
+                    self.request_stop("SIGINT")
             case _:
                 return
 
-    def flip(self, name: str) -> None:
-        self._switch.flip(name, ExitCode.FAILED if self._is_headless else ExitCode.DONE)
+    def request_stop(self, name: str) -> None:
+        self._switch.request_stop(name, ExitCode.FAILED if self._is_headless else ExitCode.DONE)
 
 
 def _to_be_caught() -> list[signal.Signals]:

@@ -32,7 +32,7 @@ from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch.location import TEMPORARY
-from hankweave_server.execution.codon.environment import whereabouts
+from hankweave_server.execution.codon.environment import data_location
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.resume import PlanConflict
 from hankweave_server.local.executions import (
@@ -50,7 +50,7 @@ COLLECTED_WITHIN = 600.0
 """Seconds after which a full garbage collection visits all objects again."""
 
 
-def collect_rarely(clock: Clock) -> None:
+def collect_garbage_rarely(clock: Clock) -> None:
     """Let a full garbage collection visit all objects only every ten minutes.
 
     It stops every thread: with 100,000 files, for a third of a second. Collections of young objects
@@ -171,7 +171,7 @@ async def _announce_changes(opened: OpenedExecution, found: ExecutionChanges) ->
     if found.displaced is not None:
         await ledger.record(Info(message=found.displaced.sentence))
 
-    if (sentence := whereabouts(opened.layout)) is not None:
+    if (sentence := data_location(opened.layout)) is not None:
         await ledger.record(Info(message=sentence))
 
     if found.set_aside:

@@ -36,7 +36,7 @@ class GuardOwner(Value):
     start_time: str
     """The `startTime` of the runtime.lock that this owner writes."""
 
-    def wrote(self, record: RuntimeLock) -> bool:
+    def is_writer_of(self, record: RuntimeLock) -> bool:
         return (self.pid, self.start_time) == (record.pid, record.start_time)
 
 
@@ -110,7 +110,7 @@ def judge(
         pid_alive=pid_alive,
         pid_reused=pid_alive and not is_same_process,
     )
-    if owner is not None and owner.wrote(record):
+    if owner is not None and owner.is_writer_of(record):
         return Stale(previous)
 
     if is_same_process or heartbeat_moved:

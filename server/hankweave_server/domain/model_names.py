@@ -56,25 +56,25 @@ def spelling_of(model: str, listed: Collection[str]) -> Spelling | None:
     if name.startswith("arn:"):
         return None
 
-    book = _book(frozenset(listed))
+    vocabulary = _vocabulary(frozenset(listed))
     provider, slash, bare = name.rpartition("/")
-    if slash and not set(provider.split("/")) & book.makers:
+    if slash and not set(provider.split("/")) & vocabulary.makers:
         return None
 
     plain = _plain(bare)
-    if not plain or plain in book.names or plain in _OTHER_WORDS:
+    if not plain or plain in vocabulary.names or plain in _OTHER_WORDS:
         return None
 
-    corrected = _corrected(bare, book.words)
+    corrected = _corrected(bare, vocabulary.words)
     if corrected != bare:
         return Spelling(is_misspelt=True, nearest=provider + slash + corrected)
 
-    near = difflib.get_close_matches(plain, sorted(book.names), n=1)
+    near = difflib.get_close_matches(plain, sorted(vocabulary.names), n=1)
     return Spelling(is_misspelt=False, nearest=near[0] if near else None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
+class _Vocabulary:
     names: frozenset[str]
     """Without provider, in `_plain` form."""
     words: frozenset[str]
@@ -82,11 +82,11 @@ class _Book:
 
 
 @lru_cache(maxsize=4)
-def _book(listed: frozenset[str]) -> _Book:
+def _vocabulary(listed: frozenset[str]) -> _Vocabulary:
     names = frozenset(_plain(name.rpartition("/")[2]) for name in listed)
     words = frozenset(word for name in names for word in _WORD.findall(name))
     makers = frozenset(name.partition("/")[0] for name in listed if "/" in name)
-    return _Book(names, words | _OTHER_WORDS, makers)
+    return _Vocabulary(names, words | _OTHER_WORDS, makers)
 
 
 def _plain(bare: str) -> str:
@@ -107,18 +107,18 @@ def _corrected(bare: str, words: Collection[str]) -> str:
         if word in words:
             return word
 
-        return next(_one_slip_away(word, sorted(words)), word)
+        return next(_one_edit_away(word, sorted(words)), word)
 
     return _WORD.sub(replacement, bare)
 
 
-def _one_slip_away(word: str, words: Iterable[str]) -> Iterator[str]:
+def _one_edit_away(word: str, words: Iterable[str]) -> Iterator[str]:
     for known in words:
-        if len(known) >= 3 and _is_one_slip(word, known):
+        if len(known) >= 3 and _is_one_edit(word, known):
             yield known
 
 
-def _is_one_slip(word: str, known: str) -> bool:
+def _is_one_edit(word: str, known: str) -> bool:
     """Return whether two different words differ by one letter, or by two exchanged neighbours."""
     if abs(len(word) - len(known)) > 1:
         return False

@@ -126,7 +126,7 @@ class Pattern:
         if self.argument is None or call.is_unreadable:
             return True
 
-        return any(self._touches(text) for text in call.texts) or any(
+        return any(self._matches_any_command(text) for text in call.texts) or any(
             _leads_below(self.argument, path, strict=False)
             for place in call.places
             for path in (place.written, place.real)
@@ -150,7 +150,7 @@ class Pattern:
 
         return is_plain(text) and _fits_command(self.argument, text.strip())
 
-    def _touches(self, text: str) -> bool:
+    def _matches_any_command(self, text: str) -> bool:
         assert self.argument is not None
         if self.tool != "Bash":
             return _fits(self.argument, text)

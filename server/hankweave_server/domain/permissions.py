@@ -40,13 +40,13 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class NeedsAnswer:
     """A client has to decide; `reason` says why the lists do not."""
 
     reason: str
 
 
-Judgement: TypeAlias = Permitted | Denied | Unsettled
+Judgement: TypeAlias = Permitted | Denied | NeedsAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PermissionPolicy:
                 return Denied("otherwise")
             case _:
                 fits = next((pattern for pattern in added if pattern.allows(call)), None)
-                return Unsettled(self._why(call)) if fits is None else Permitted(fits.text)
+                return NeedsAnswer(self._why(call)) if fits is None else Permitted(fits.text)
 
     def denied(self, call: Call) -> Denied | None:
         """Return the pattern of `deny` that denies a call, if there is one."""
@@ -213,7 +213,7 @@ def by_policy(judged: Permitted | Denied) -> PermissionVerdict:
     return PermissionVerdict(decision, "policy", rule=judged.rule)
 
 
-def for_want_of_an_answer(policy: PermissionPolicy) -> PermissionVerdict:
+def answer_on_expiry(policy: PermissionPolicy) -> PermissionVerdict:
     waited = f"There was no answer within {policy.timeout.total_seconds():g} s."
     return PermissionVerdict(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
 

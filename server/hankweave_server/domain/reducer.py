@@ -181,7 +181,7 @@ def _changed(state: State, transition: AnyTransition) -> State:
         case InitialCheckpointSet(checkpoint_sha=sha):
             return replace(state, initial_checkpoint=sha)
         case PlanSet(execution_plan=plan):
-            _require_faultless("The plan", plan_faults(plan))
+            _require_valid("The plan", plan_faults(plan))
             return replace(state, execution_plan=plan)
         case PlanChanged():
             return _with_plan_changed(state, transition)
@@ -212,7 +212,7 @@ def _with_plan_changed(state: State, transition: PlanChanged) -> State:
     except ValueError as fault:
         raise Impossible(f"The plan was changed, but {fault}.") from None
 
-    _require_faultless("The plan", plan_faults(plan[transition.at :][: len(transition.added)]))
+    _require_valid("The plan", plan_faults(plan[transition.at :][: len(transition.added)]))
     return replace(state, execution_plan=plan)
 
 
@@ -228,7 +228,7 @@ def _with_new_run(state: State, run: Run) -> State:
     if any(each.run_id == run.run_id for each in state.runs):
         raise Impossible(f"There is a run {run.run_id} already.")
 
-    _require_faultless(f"Run {run.run_id}", run_faults(run))
+    _require_valid(f"Run {run.run_id}", run_faults(run))
 
     current = run.run_id if run.status == "running" else state.current_run_id
     return replace(state, runs=(run, *state.runs), current_run_id=current)
@@ -242,7 +242,7 @@ def _with_imported_run(state: State, run: Run) -> State:
     if run.status == "running":
         raise Impossible(f"Run {run.run_id} has not ended.")
 
-    _require_faultless(f"Run {run.run_id}", run_faults(run))
+    _require_valid(f"Run {run.run_id}", run_faults(run))
     return replace(state, runs=(state.runs[0], run, *state.runs[1:]))
 
 
@@ -281,7 +281,7 @@ def _with_new_codon(run: Run, codon: CodonExecution) -> Run:
     if any(each.codon_id == codon.codon_id and is_active(each) for each in run.codons):
         raise Impossible(f"Codon {codon.codon_id} is active in run {run.run_id} already.")
 
-    _require_faultless(f"Codon {codon.codon_id}", codon_faults(codon))
+    _require_valid(f"Codon {codon.codon_id}", codon_faults(codon))
     return replace(run, codons=(*run.codons, codon))
 
 
@@ -332,11 +332,11 @@ def _newest(run: Run, codon_id: CodonId, fits: Callable[[CodonExecution], bool])
 
 
 def _with_codon(run: Run, index: int, codon: CodonExecution) -> Run:
-    _require_faultless(f"Codon {codon.codon_id}", codon_faults(codon))
+    _require_valid(f"Codon {codon.codon_id}", codon_faults(codon))
     return replace(run, codons=(*run.codons[:index], codon, *run.codons[index + 1 :]))
 
 
-def _require_faultless(who: str, faults: Iterable[str]) -> None:
+def _require_valid(who: str, faults: Iterable[str]) -> None:
     """Reject anything that validation would refuse to load: every folded state can be read back."""
     found = list(faults)
     if found:

@@ -251,7 +251,7 @@ def target_of(state: State, known: Checkpoints, sha: Sha) -> RollbackTarget:
     if not _is_on(entries, record):
         return RollbackTarget(record, _after_in_old_timeline(state, known, record), ())
 
-    keeps = _keeps(state, known, entries, record)
+    keeps = _count_finished(state, known, entries, record)
     passed = entries[keeps:]
     if passed and passed[0].codon.codon_id == record.coordinate.codon_id:
         passed = passed[1:]  # The rollback goes back into its own codon, not past it.
@@ -373,7 +373,7 @@ def _owner(entries: tuple[ThreadEntry, ...], sha: Sha) -> int | None:
     return None
 
 
-def _keeps(
+def _count_finished(
     state: State, known: Checkpoints, entries: tuple[ThreadEntry, ...], record: CheckpointRecord
 ) -> int:
     """Count the executions whose finished work is in the files of a checkpoint.
@@ -415,7 +415,7 @@ def _after_in_old_timeline(
         return record.coordinate.codon_id if record.kind in ("completed", "skipped") else None
 
     entries = thread(_as_seen_by(state, run))
-    return _newest_of(entries[: _keeps(state, known, entries, record)])
+    return _newest_of(entries[: _count_finished(state, known, entries, record)])
 
 
 def _as_seen_by(state: State, run: Run) -> State:

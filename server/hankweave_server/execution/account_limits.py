@@ -28,7 +28,7 @@ import msgspec
 from hankweave_protocol.instants import from_text, to_text
 from hankweave_server import fsutil
 
-PATIENCE = timedelta(minutes=2)
+PROBE_TIMEOUT = timedelta(minutes=2)
 """How long after a limit's end the others wait for the outcome of the first request."""
 
 LimitKind: TypeAlias = Literal["usage", "rate", "overload"]

@@ -192,7 +192,7 @@ class Archives:
         nothing moved; OSError for a broken disk.
         """
         await self.finish_interrupted()
-        intent = await self._ctx.ledger.space.insist(
+        intent = await self._ctx.ledger.space.retry(
             lambda: anyio.to_thread.run_sync(self._prepare, wanted)
         )
         if intent is not None:
@@ -251,7 +251,7 @@ class Archives:
         )
 
     async def _carry_out(self, intent: ArchiveIntent) -> None:
-        done, failed = await self._ctx.ledger.space.insist(
+        done, failed = await self._ctx.ledger.space.retry(
             lambda: anyio.to_thread.run_sync(self._move, intent)
         )
         await self._record_result(intent, done, failed)
@@ -262,7 +262,7 @@ class Archives:
         with both_places(self._ctx.layout) as places:
             blocked = archive.displace(places.archive, intent.displaced).failed
             free = [move for move in intent.moves if not _is_blocked(move, blocked)]
-            moved = archive.put_away(places, free)
+            moved = archive.move_to_archive(places, free)
             followed = archive.follow(places, intent.folders)
             places.sync()
 
@@ -350,7 +350,7 @@ class ArchiveReturn:
     def __init__(self, ctx: ExecutionContext) -> None:
         self._ctx = ctx
 
-    async def go_along(self, rollback: RollbackIntent) -> ArchiveTravel | None:
+    async def follow_rollback(self, rollback: RollbackIntent) -> ArchiveTravel | None:
         """Bring back what was archived after the target's moment; an undo archives it again.
 
         Called after the target's files are restored. Files that are there then stay, and files that
@@ -460,8 +460,8 @@ class ArchiveReturn:
             # Check both places: a crash may have come after the move.
             back = {self._way(places, entry): entry for entry in wanted}
             again = {_reversed(self._way(places, entry)): entry for entry in undone.restored}
-            came = archive.bring_back(places, back)
-            went = archive.put_away_again(places, again)
+            came = archive.move_back(places, back)
+            went = archive.move_to_archive_again(places, again)
             for folder in sorted(map(os.fsencode, undone.folders), reverse=True):
                 if places.tree.status(folder) is not None:
                     archive.remove_folder(places.tree, folder)
@@ -469,7 +469,7 @@ class ArchiveReturn:
             restored = frozenset(back[move] for move in came.done)
             stays = (each for each in manifest.entries if each not in restored)
             kept = frozenset(name for each in stays for name in places_of(each, layout))
-            archive.tidy(places.archive, (move.source for move in came.done), kept)
+            archive.clean_up(places.archive, (move.source for move in came.done), kept)
             places.sync()
 
         travel = ArchiveTravel(

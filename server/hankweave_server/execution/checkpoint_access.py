@@ -162,7 +162,7 @@ class CheckpointAccess:
         async with self._lock:
             return await self._in_thread(lambda: work(self._engine))
 
-    async def call_beside(self, work: Callable[[CheckpointEngine], T]) -> T:
+    async def call_concurrently(self, work: Callable[[CheckpointEngine], T]) -> T:
         """Run work with the engine in a worker thread, beside the calls of others.
 
         It may use only what tolerates them, such as a consolidation.
@@ -525,11 +525,11 @@ class CheckpointAccess:
     def _run(self, work: Callable[[], T]) -> T:
         """Call the engine; raise StoreMoved if its store was taken away before or meanwhile."""
         try:
-            self._engine.require_unmoved()
+            self._engine.require_same_store()
             try:
                 return work()
             except Exception:
-                self._engine.require_unmoved()
+                self._engine.require_same_store()
                 raise
         except StoreMoved:
             self._require_lock()

@@ -40,7 +40,7 @@ from hankweave_server.execution.checkpoint_access import (
 )
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.quiet import Quiet, Work
-from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
+from hankweave_server.git.errors import ShadowRepositoryError, is_out_of_space
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
 from hankweave_server.plain_text import counted
@@ -89,7 +89,7 @@ class Checkpointer(CheckpointAccess):
             engine,
             sessions=sessions,
             require_lock=require_lock,
-            on_broken=ledger.distrust,
+            on_broken=ledger.report_broken_disk,
             on_head_moved=on_head_moved,
         )
         self.clean = clean
@@ -151,7 +151,7 @@ class Checkpointer(CheckpointAccess):
         before: RestorePlan | None = None,
         duration_ms: int | None = None,
         causes: tuple[int | str, ...] = (),
-        waits_for_room: bool = True,
+        waits_for_space: bool = True,
         intent_of: IntentOf | None = None,
         report: Callable[[CapturedChanges], Awaitable[None]] | None = None,
         session_id: str | None = None,
@@ -167,7 +167,7 @@ class Checkpointer(CheckpointAccess):
         that the codon has taken over, and `session_files` are its files.
         """
         label = None if label is None else self.clean(label)
-        event_seq, tail = await self._position(insists=waits_for_room)
+        event_seq, tail = await self._position(waits_for_space=waits_for_space)
         request = CheckpointRequest(
             kind=kind,
             codon_id=None if codon is None else codon.codon_id,
@@ -191,15 +191,15 @@ class Checkpointer(CheckpointAccess):
         )
         reporting = None
         if report is not None:
-            first = functools.partial(self._report_first, report, insists=waits_for_room)
+            first = functools.partial(self._report_first, report, waits_for_space=waits_for_space)
             reporting = Reporting(first, MOST_REPORTED)
 
         try:
             with self._quiet.serving(), self.progress.watching("capture", causes) as meter:
-                if waits_for_room:
+                if waits_for_space:
                     commit = functools.partial(self._commit, request, meter, intent_of, reporting)
                     space = self._ledger.space
-                    record = await space.insist(commit, is_short=is_for_want_of_room)
+                    record = await space.retry(commit, is_short=is_out_of_space)
                 else:
                     record = await self._commit(request, meter, intent_of, reporting)
         except BaseException:
@@ -228,7 +228,7 @@ class Checkpointer(CheckpointAccess):
         if (record := next(made, None)) is not None:
             return record
 
-        event_seq, tail = await self._position(insists=False)
+        event_seq, tail = await self._position(waits_for_space=False)
         request = CheckpointRequest(
             kind="completed",
             codon_id=codon.codon_id,
@@ -272,7 +272,7 @@ class Checkpointer(CheckpointAccess):
         codon_name: str = "Merge",
     ) -> MergeOutcome:
         """Merge `theirs` into `ours`, and record the result; raises as `merged`."""
-        event_seq = await self._ledger.catch_up(insists=False)
+        event_seq = await self._ledger.catch_up(waits_for_space=False)
         label = self.clean(label)
         request = CheckpointRequest(
             kind=kind,
@@ -324,14 +324,14 @@ class Checkpointer(CheckpointAccess):
         captured: CapturedChanges,
         request: CheckpointRequest,
         *,
-        insists: bool,
+        waits_for_space: bool,
     ) -> CheckpointRequest:
         """Report what changed, and let the request follow the report in the journal."""
         await report(captured)
-        event_seq, tail = await self._position(insists=insists)
+        event_seq, tail = await self._position(waits_for_space=waits_for_space)
         return replace(request, event_seq=event_seq, journal_tail=tail)
 
-    async def _position(self, *, insists: bool) -> tuple[int, tuple[int, bytes] | None]:
+    async def _position(self, *, waits_for_space: bool) -> tuple[int, tuple[int, bytes] | None]:
         """Return the seq of the last event, and what must become durable with the checkpoint."""
         decided = self._ledger.decided()
         if not decided.lines:
@@ -339,7 +339,7 @@ class Checkpointer(CheckpointAccess):
 
         is_long = len(decided.lines) > TAIL_BYTES
         if is_long or self._ledger.space.is_short or not self._engine.has_log:
-            return await self._ledger.catch_up(insists=insists), None
+            return await self._ledger.catch_up(waits_for_space=waits_for_space), None
 
         return decided.seq, (decided.offset, decided.lines)
 
@@ -373,7 +373,7 @@ class Checkpointer(CheckpointAccess):
             urgent=waits,
         )
         if waits:
-            await self._ledger.catch_up(insists=True)
+            await self._ledger.catch_up(waits_for_space=True)
 
         self._on_head_moved()
         self._must_verify |= record.kind == "completed"

@@ -94,11 +94,11 @@ class PendingPermissions:
 
         return name
 
-    def lay(self, request: PendingPermission, call: Call) -> PendingRequest:
+    def add(self, request: PendingPermission, call: Call) -> PendingRequest:
         waiting = self._waiting[request.request_id] = PendingRequest(request, call)
         return waiting
 
-    def take(self, waiting: PendingRequest) -> None:
+    def remove(self, waiting: PendingRequest) -> None:
         del self._waiting[waiting.request.request_id]
         self._answered.append(waiting.request.request_id)
 
@@ -234,7 +234,7 @@ class ExecutionContext:
     idle_timeout: timedelta | None = timedelta(seconds=IDLE_SECONDS)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """The moments of automatic checkpoints, besides a codon's end."""
-    desk: PendingPermissions = field(default_factory=PendingPermissions)
+    permission_requests: PendingPermissions = field(default_factory=PendingPermissions)
     """The permission requests of agents that wait for an answer."""
     confinement: ConfinementSettings = ConfinementSettings()
     open_agent_access: OpensAgentAccess = lambda _path: nullcontext()

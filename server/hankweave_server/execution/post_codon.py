@@ -79,7 +79,7 @@ class OutputNotCopied(Exception):
     """A file could not be copied; those before it were."""
 
 
-def hand_out(
+def publish_outputs(
     work_tree: Path,
     at_the_top: frozenset[bytes],
     patterns: Iterable[str],
@@ -211,7 +211,9 @@ class CodonOutputs:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def hand_out(self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon) -> None:
+    async def publish_outputs(
+        self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon
+    ) -> None:
         """Run the commands and copy the files; raise OutputFailed at the first that fails."""
         with anyio.CancelScope() as scope:
             self._scope = scope
@@ -283,7 +285,7 @@ class CodonOutputs:
         assert directory is not None, "are_wanted comes first"
         at_the_top = frozenset[bytes]() if layout.is_in_place else AT_THE_TOP
         copy = partial(
-            hand_out,
+            publish_outputs,
             layout.work_tree,
             at_the_top,
             spec.copy,
@@ -352,7 +354,7 @@ class PostCodon:
 
         intent = codec.encode(AftermathIntent(run_id=run_id, codon_id=entry.codon_id))
         path = self._ctx.layout.aftermath_intent
-        await self._ctx.ledger.space.insist(
+        await self._ctx.ledger.space.retry(
             lambda: anyio.to_thread.run_sync(fsutil.replace_durably, path, intent)
         )
 
@@ -362,7 +364,7 @@ class PostCodon:
         """Export a codon's files, then archive; raise AftermathFailed."""
         if outputs and self._outputs.are_wanted(entry):
             try:
-                await self._outputs.hand_out(run_id, entry, completed)
+                await self._outputs.publish_outputs(run_id, entry, completed)
             except OutputFailed as error:
                 raise AftermathFailed(str(error)) from error
 

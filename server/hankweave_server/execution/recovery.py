@@ -273,7 +273,7 @@ class Recovery:
             return None
 
         if not self._ctx.checkpointer.known:
-            await self._ctx.ledger.record(_nothing_to_go_back_to())
+            await self._ctx.ledger.record(_no_checkpoint_left())
             return None
 
         await self._note_edits()
@@ -305,7 +305,7 @@ class Recovery:
         else:
             return
 
-        await self._runner.break_off_at_start(
+        await self._runner.idle_after_failure(
             f"The plan does not go on by itself; the next start goes on. {why}"
         )
 
@@ -325,7 +325,9 @@ class Recovery:
             if source is not None:
                 # What is as in the result that was being taken over was restored from it.
                 given = tuple(paths)
-                paths = await ctx.checkpointer.call(lambda engine: engine.unlike(given, source))
+                paths = await ctx.checkpointer.call(
+                    lambda engine: engine.paths_not_in(given, source)
+                )
 
             return await anyio.to_thread.run_sync(
                 lambda: frozenset(path for path in paths if not is_of_codon(path))
@@ -405,7 +407,7 @@ class Recovery:
         return end is not None and end.kind == "exit"
 
 
-def _nothing_to_go_back_to() -> ErrorEvent:
+def _no_checkpoint_left() -> ErrorEvent:
     """Return Hankweave's warning for an execution without any checkpoint to restore."""
     return ErrorEvent(
         message="Recovery degraded: the store has no checkpoint left. The files stay as "

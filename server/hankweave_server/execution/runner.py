@@ -100,20 +100,20 @@ class Runner:
         autostart: bool,
         until: CodonId | None = None,
         ends_server: Callable[[], bool] = lambda: False,
-        on_rest: Callable[[Outcome], None] = lambda outcome: None,
+        on_idle: Callable[[Outcome], None] = lambda outcome: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`until` is the codon after which the plan does not continue by itself.
 
         `ends_server` returns whether the server ends with its plan, which is reported to clients.
 
-        `on_rest` is called when the plan has ended or failed and no codon is requested, and
+        `on_idle` is called when the plan has ended or failed and no codon is requested, and
         `on_change` whenever that may have become true or false.
         """
         self._ctx = ctx
         self._guard = ctx.guard
         self._autostart = autostart
-        self._goes_on = autostart
+        self._continues = autostart
         """True if the plan continues after the codon that was requested last."""
         self._until = until
         self._ends_server = ends_server
@@ -124,13 +124,13 @@ class Runner:
         self._loops = Loops(ctx)
         self._restoration = Restoration(ctx)
         self._wake = anyio.Event()
-        self._at_rest = anyio.Event()
-        self._at_rest.set()
-        self._is_held = False
+        self._idle = anyio.Event()
+        self._idle.set()
+        self._stops_after_codon = False
         self.active: CodonRun | None = None
         self._outcome = Outcome.WAITING
         self._is_left_to_clients = False
-        self._on_rest = on_rest
+        self._on_idle = on_idle
         self._on_change = on_change
         self._explore: Callable[[PlanEntry], Awaitable[None]] | None = None
 
@@ -139,9 +139,9 @@ class Runner:
         self._explore = explore
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the plan continues after the codon that was requested last."""
-        return self._goes_on
+        return self._continues
 
     @property
     def outcome(self) -> Outcome:
@@ -193,7 +193,7 @@ class Runner:
         self._guard.refuse_when_closing()
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
         self.leave_to_clients()
-        self._goes_on = self._autostart
+        self._continues = self._autostart
         self._want(CodonRequest(codon_id, skip_rig))
 
     def _end_wait(self, codon_id: CodonId | None) -> bool:
@@ -227,7 +227,7 @@ class Runner:
 
     def _want(self, request: CodonRequest) -> None:
         self._request, self._pause = request, None
-        self._at_rest = anyio.Event()
+        self._idle = anyio.Event()
         self._wake.set()
 
     def start_next(self) -> CodonId:
@@ -257,7 +257,7 @@ class Runner:
 
         if self.upcoming is not None:
             self.start_next()
-            self._goes_on = True
+            self._continues = True
         else:
             await self.idle("all-codons-completed", "All codons completed.")
 
@@ -274,10 +274,10 @@ class Runner:
         self.start(codon_id)
         return codon_id
 
-    def hold(self) -> None:
+    def stop_after_codon(self) -> None:
         """Let the running codon be the last: none follows it, and it is not tried again."""
-        self._is_held = True
-        self._goes_on = False
+        self._stops_after_codon = True
+        self._continues = False
 
     async def skip(self) -> None:
         await self._running().interrupt(Skip())
@@ -299,7 +299,7 @@ class Runner:
             await self.active.interrupt(halt)
 
         self._aftermath.interrupt()
-        await self._at_rest.wait()
+        await self._idle.wait()
 
     async def close(self, halt: Halt) -> None:
         """Wait for a rollback to end, quiesce for good, and close the run.
@@ -339,10 +339,10 @@ class Runner:
                 if await self._has_room():
                     await self._serve(request)
 
-            self._at_rest.set()
+            self._idle.set()
             self._on_change()
             if not self._guard.is_closing:
-                self._on_rest(self.outcome)
+                self._on_idle(self.outcome)
 
     async def _has_room(self) -> bool:
         """Keep codons from starting on a full disk.
@@ -352,7 +352,7 @@ class Runner:
         space = self._ctx.ledger.space
         if space.is_short:
             with anyio.move_on_after(RETRY_SECONDS):
-                await space.relief()
+                await space.wait_for_recovery()
 
         return not space.is_short
 
@@ -507,7 +507,7 @@ class Runner:
             if isinstance(terminal, FailedCodon):
                 await self._inform(_ignored_sentence(terminal))
 
-            await self._go_on(entry, terminal)
+            await self._continue(entry, terminal)
         elif isinstance(terminal, FailedCodon):
             await self._fail_or_retry(entry, terminal)
 
@@ -515,7 +515,7 @@ class Runner:
         """Apply the failure policy; clients can already see what comes next."""
         made = attempts_made(self._ctx.state, entry.codon_id)
         retry = retry_of(entry.codon, failed.failure_reason, attempts=made)
-        if retry is None or self._guard.is_closing or self._is_held:
+        if retry is None or self._guard.is_closing or self._stops_after_codon:
             await self._give_up(_failure_sentence(failed))
         else:
             await self._pause_before(retry, entry, failed)
@@ -546,7 +546,7 @@ class Runner:
         """End the run without another codon: what the plan waited for has failed."""
         await self._give_up(sentence)
         if not self.is_busy and not self._guard.is_closing:
-            self._on_rest(self.outcome)
+            self._on_idle(self.outcome)
 
     async def _give_up(self, sentence: str) -> None:
         await self.close_run()
@@ -572,7 +572,7 @@ class Runner:
             and isinstance(entries[-1].codon, FailedCodon)
         )
 
-    async def _go_on(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
+    async def _continue(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
         following = self.upcoming
         if following is None:
             await self.close_run()
@@ -580,7 +580,7 @@ class Runner:
             await self._report_end(terminal)
         elif self._request is not None:
             return  # A client was faster than the plan.
-        elif self._goes_on and not self._guard.is_closing and not self._guard.is_rolling_back:
+        elif self._continues and not self._guard.is_closing and not self._guard.is_rolling_back:
             self._request = CodonRequest(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
@@ -626,7 +626,7 @@ class Runner:
         ledger.leave(self._snapshot_of(ledger.state, is_rolling_back=False), causes=causes)
         ledger.leave(ServerIdle(reason="rollback-completed", message=ROLLED_BACK))
 
-    async def break_off_at_start(self, sentence: str) -> None:
+    async def idle_after_failure(self, sentence: str) -> None:
         """Start nothing at the start of the server; one that ends with its plan ends as failed."""
         self.leave_to_clients()
         self._set_outcome(Outcome.FAILED)

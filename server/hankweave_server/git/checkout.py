@@ -163,7 +163,7 @@ class Checkout(ABC):
 
         self._report_names()
         self._settle_folders()
-        self._descent.let_go()
+        self._descent.close_cached()
 
     # What a subclass decides
 

@@ -121,9 +121,9 @@ class Base:
         """Return the next place of the target that the base has too, and where."""
         base = self._content
         for start in islice(_starts(target, here, end), NEAR):
-            beside = max(0, start + shift)
-            if base.startswith(target[start : start + WINDOW], beside):
-                return start, beside  # A line was replaced by one of the same length.
+            shifted = max(0, start + shift)
+            if base.startswith(target[start : start + WINDOW], shifted):
+                return start, shifted  # A line was replaced by one of the same length.
 
         if end - here < SHORT:
             return None

@@ -66,7 +66,7 @@ def _named(problem: OSError, place: str | PathLike[str]) -> Exception:
     return ShadowRepositoryError(str(problem))
 
 
-def is_for_want_of_room(error: BaseException) -> bool:
+def is_out_of_space(error: BaseException) -> bool:
     """Return whether work failed because the disk is full, so that a retry may succeed later."""
     return (
         isinstance(error, InsufficientSpace)
@@ -78,7 +78,7 @@ def is_for_want_of_room(error: BaseException) -> bool:
 def code_of(error: Exception) -> ErrorCode:
     """Return the code of a failure of the disk or the store; INTERNAL_ERROR for a defect."""
     problem = os_error_in(error)
-    if is_for_want_of_room(error) or is_full(problem):
+    if is_out_of_space(error) or is_full(problem):
         return ErrorCode.INSUFFICIENT_SPACE
 
     if isinstance(error, ShadowRepositoryError) and problem is None:

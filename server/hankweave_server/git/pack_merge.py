@@ -137,7 +137,7 @@ def merged(pack_folder: Path, sources: Sequence[Source], rest: Rest = lambda: No
         return Replacement(staging, index, frozenset(records))
 
 
-def packed_anew(repo: ShadowRepo, pack_folder: Path, digests: Sequence[bytes]) -> Replacement:
+def repacked(repo: ShadowRepo, pack_folder: Path, digests: Sequence[bytes]) -> Replacement:
     """Pack the objects with deltas between them.
 
     Raises ShadowRepositoryError, leaving nothing behind, when one of them cannot be read.

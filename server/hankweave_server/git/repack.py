@@ -68,7 +68,7 @@ class Pace:
 
     should_stop: Callable[[], bool]
     """Called between steps."""
-    rest: Callable[[], None] = lambda: None
+    pause: Callable[[], None] = lambda: None
     """Called every few milliseconds; may wait, or raise StepInterrupted."""
     exclusively: Callable[[Callable[[], None]], None] = lambda act: act()
     """Calls a function while no other call of the engine runs."""
@@ -201,7 +201,7 @@ class Repacking:
 
     def _merge(self, sources: Sequence[Source], pace: Pace) -> None:
         try:
-            replacement = merged(self._files.pack_folder, sources, pace.rest)
+            replacement = merged(self._files.pack_folder, sources, pace.pause)
         except Unpackable as unfit:
             self._leave_alone(unfit.source)
             return
@@ -244,7 +244,7 @@ class Repacking:
             copies = [
                 other for key, other in present.items() if key != _key(pack) and known[key] <= whole
             ]
-            if copies and can_be_read(pack, pace.rest):
+            if copies and can_be_read(pack, pace.pause):
                 self._remove(copies, whole, pack.index.stem, pace)
                 for copy in copies:
                     del present[_key(copy)]

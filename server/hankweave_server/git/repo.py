@@ -105,7 +105,7 @@ class ShadowRepo:
         self.superseded: set[str] = set() if superseded is None else superseded
         """Names of files that are gone because another pack has their objects (see `supersede`)."""
         self._wal = wal
-        self._held: list[tuple[ObjectStaging, Mapping[str, str]]] = []
+        self._deferred: list[tuple[ObjectStaging, Mapping[str, str]]] = []
         """Objects and files that the next `publish` publishes as well."""
         _be_alone()
         self._repo = _opened(path)
@@ -116,7 +116,7 @@ class ShadowRepo:
         """Commits that were read from loose files, with inode, size and time of each file."""
         self._beginnings: frozenset[Sha] | None = None
         """The commits whose parents are gone, as of the last opening; None if not read yet."""
-        self._is_doubted = False
+        self._is_suspect = False
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
         self.verified: set[bytes] = set()
         """Blobs that were read whole, and that a restore need not read before it writes them."""
@@ -158,20 +158,20 @@ class ShadowRepo:
 
     # Objects
 
-    def doubt(self) -> None:
+    def mark_suspect(self) -> None:
         """Note that objects are missing or damaged: from now on `stored` reads what it reports."""
-        self._is_doubted = True
+        self._is_suspect = True
 
-    def trust(self) -> None:
+    def mark_repaired(self) -> None:
         """Note that a repair is complete."""
-        self._is_doubted = False
+        self._is_suspect = False
 
     def stored(self) -> Callable[[bytes], bool]:
         """Return a test for objects stored now; it may miss objects added or removed later."""
         exists = self.existing()
 
         def holds(digest: bytes) -> bool:
-            return exists(digest) and (not self._is_doubted or self._is_readable(digest))
+            return exists(digest) and (not self._is_suspect or self._is_readable(digest))
 
         return holds
 
@@ -452,7 +452,7 @@ class ShadowRepo:
         are as in `WriteAheadLog.publish`, and need a log. Raises ShadowRepositoryError with no ref
         moved, also while another git program holds a ref's lock file.
         """
-        held = [*self._held, *([] if staging is None else [(staging, moves)])]
+        held = [*self._deferred, *([] if staging is None else [(staging, moves)])]
         objects = [file for each, _ in held for file in each.finish()]
         content = {ref: value for _, each in held for ref, value in each.items()} | dict(moves)
         refs: list[StagedFile] = []
@@ -478,19 +478,19 @@ class ShadowRepo:
         for each_staging, _ in held:
             each_staging.is_published()
 
-        self._held.clear()
+        self._deferred.clear()
 
-    def hold(self, staging: ObjectStaging, moves: Mapping[str, str]) -> None:
+    def defer(self, staging: ObjectStaging, moves: Mapping[str, str]) -> None:
         """Publish these together with what is published next; until then nothing is visible."""
-        self._held.append((staging, moves))
+        self._deferred.append((staging, moves))
 
-    def drop_held(self) -> bool:
+    def drop_deferred(self) -> bool:
         """Abandon what was held and not published; return whether there was anything."""
-        for staging, _ in self._held:
+        for staging, _ in self._deferred:
             staging.abandon()
 
-        had_any = bool(self._held)
-        self._held.clear()
+        had_any = bool(self._deferred)
+        self._deferred.clear()
         return had_any
 
     def settle(self) -> None:

@@ -22,7 +22,7 @@ _CONSTANTS = re.compile(rf"{_TEXT}|(-?\b(?:NaN|Infinity)\b)", re.DOTALL)
 
 _DESCRIPTION = "Remove it; use 'description' for notes to readers."
 _BETWEEN = "Remove it: JSON allows commas only between values."
-_FORGIVEN = (
+_LENIENT_SYNTAX = (
     (_COMMENTS, "JSON does not allow comments.", _DESCRIPTION),
     (_COMMAS, "There is a comma before a closing bracket.", _BETWEEN),
 )
@@ -56,10 +56,10 @@ class NotJson(Exception):
         self.findings = findings
 
 
-def forgiven(text: str) -> tuple[str, list[Finding]]:
+def strict_json(text: str) -> tuple[str, list[Finding]]:
     """Blank out comments and trailing commas, with a finding for each; places are kept."""
     findings: list[Finding] = []
-    for pattern, message, hint in _FORGIVEN:
+    for pattern, message, hint in _LENIENT_SYNTAX:
         found = [match for match in pattern.finditer(text) if match[1] is not None]
         findings += (Finding((), message, hint, _place(text, each.start())) for each in found)
         text = pattern.sub(_blanked, text)
@@ -137,7 +137,7 @@ def parse(text: str) -> Source:
     try:
         return _parsed(text, ())
     except NotJson as first:
-        cleaned, findings = forgiven(text)
+        cleaned, findings = strict_json(text)
         if not findings:
             raise first from None
 

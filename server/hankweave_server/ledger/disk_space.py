@@ -1,10 +1,10 @@
 """Disk space: detect a full disk, wait for space, and keep a small reserve.
 
 Code that meets a full disk reports it to `Space`. Work that must not be lost waits and is retried
-(`insist`, and the ledger's own writes); commands that would need space are refused by callers that
+(`retry`, and the ledger's own writes); commands that would need space are refused by callers that
 check `is_short`. The shortage is over when no work waits any more and the reserve exists again.
 
-Nothing waits before `be_patient`: a server that does not serve yet cannot tell a client why it
+Nothing waits before `allow_waiting`: a server that does not serve yet cannot tell a client why it
 hangs, so it ends.
 
 `Reserve` is a file that only occupies space: it is removed when the disk is full, so that the
@@ -102,26 +102,26 @@ class Space:
     def __init__(self, reserve: Reserve, *, pause: Pause = anyio.sleep) -> None:
         self._reserve = reserve
         self._pause = pause
-        self._is_patient = False
+        self._may_wait = False
         self._given_up = anyio.Event()
         self._short = anyio.Event()
-        self._relieved = anyio.Event()
+        self._recovered = anyio.Event()
         self._waiting = 0
         self._on_shortage: Callable[[BaseException], None] = lambda error: None
-        self._on_relief: Callable[[], None] = lambda: None
+        self._on_recovery: Callable[[], None] = lambda: None
 
     def subscribe(
         self,
         *,
         on_shortage: Callable[[BaseException], None] = lambda error: None,
-        on_relief: Callable[[], None] = lambda: None,
+        on_recovery: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call `on_shortage` with the error when space runs out, `on_relief` when there is space.
+        """Call `on_shortage` with the error when space runs out, `on_recovery` when there is space.
 
         Both are called in the event loop, must not block, and replace those given before.
         """
         self._on_shortage = on_shortage
-        self._on_relief = on_relief
+        self._on_recovery = on_recovery
 
     @property
     def is_short(self) -> bool:
@@ -138,9 +138,9 @@ class Space:
             self._short.set()
             self._on_shortage(error)
 
-    def be_patient(self) -> None:
+    def allow_waiting(self) -> None:
         """From now on, let work that needs space wait for it."""
-        self._is_patient = True
+        self._may_wait = True
 
     def give_up(self) -> None:
         """End all waiting, because the server ends."""
@@ -150,11 +150,11 @@ class Space:
         """Return when the disk is found full; at once if it is."""
         await self._short.wait()
 
-    async def relief(self) -> None:
+    async def wait_for_recovery(self) -> None:
         """Return when the next shortage is over."""
-        await self._relieved.wait()
+        await self._recovered.wait()
 
-    async def insist(
+    async def retry(
         self,
         work: Callable[[], Awaitable[T]],
         *,
@@ -186,7 +186,7 @@ class Space:
 
                 seconds = RETRY_SECONDS if is_vital else min(2 * seconds, longest_pause)
 
-    async def while_roomy(self, wait: Callable[[], Awaitable[object]]) -> None:
+    async def wait_while_not_full(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Wait, but only while the disk is not full."""
         await _wait_unless(self._short, wait)
 
@@ -201,9 +201,9 @@ class Space:
 
             if not self._waiting:  # Work that began to wait in the meantime keeps it short.
                 self._short = anyio.Event()
-                self._on_relief()
-                self._relieved.set()
-                self._relieved = anyio.Event()
+                self._on_recovery()
+                self._recovered.set()
+                self._recovered = anyio.Event()
 
     async def release(self) -> None:
         """Free the reserve at the end: an execution at rest does not need it."""
@@ -224,7 +224,7 @@ class Space:
             self._waiting -= 1
 
     async def _wait(self, seconds: float) -> bool:
-        if not self._is_patient or self._given_up.is_set():
+        if not self._may_wait or self._given_up.is_set():
             return False
 
         await _wait_unless(self._given_up, partial(self._pause, seconds))

@@ -278,7 +278,7 @@ def folded(journal: ReadableJournal, state: State, line: bytes) -> State:
 
 def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -> _Found:
     """Return the state; without a journal, from the state files or the repository."""
-    loaded = store.load(lambda state: _quarrel(state, journal))
+    loaded = store.load(lambda state: _contradiction(state, journal))
     match loaded:
         case FromPrimary(state=state):
             return _caught_up(_Found(state, "primary"), journal)
@@ -293,7 +293,7 @@ def _find(store: StateStore, journal: Journal | None, rebuild: Rebuild | None) -
             assert_never(other)
 
 
-def _quarrel(state: State, journal: Journal | None) -> ValidationError | None:
+def _contradiction(state: State, journal: Journal | None) -> ValidationError | None:
     """Return an error for a state that is ahead of a journal with events in it."""
     if journal is None or journal.last_seq == 0 or state.last_event_seq <= journal.last_seq:
         return None

@@ -254,7 +254,7 @@ class Ledger:
         self._saved = opened.state
         self._save_due: float | None = None
         """When state.json is to be written; None while it lacks nothing."""
-        self._paid_until = 0.0
+        self._throttled_until = 0.0
         """When the bytes of state.json written so far are within `SAVED_BYTES_A_SECOND`."""
         self._changed_at = 0.0
         """When the last transition was written."""
@@ -381,15 +381,15 @@ class Ledger:
         self._require_working()
         await self._wait_for(self._queue(_Batch((), self.state, must_save=True)))
 
-    async def catch_up(self, *, insists: bool) -> int:
+    async def catch_up(self, *, waits_for_space: bool) -> int:
         """Wait until all decided events are durable and published; return the seq of the last one.
 
-        Without `insists`, wait only while the disk has space. Raises LedgerFailed.
+        Without `waits_for_space`, wait only while the disk has space. Raises LedgerFailed.
         """
         self._require_working()
         if self.state.last_event_seq > self.last_seq:
             wait = functools.partial(self._wait_for, self._queue(_Batch((), self.state)))
-            await (wait() if insists else self.space.while_roomy(wait))
+            await (wait() if waits_for_space else self.space.wait_while_not_full(wait))
 
         return self.last_seq
 
@@ -476,7 +476,7 @@ class Ledger:
         finally:
             await self._end()
 
-    def distrust(self, error: Exception) -> None:
+    def report_broken_disk(self, error: Exception) -> None:
         """Stop all writing and saving, because another part of the server found the disk broken."""
         if self._failure is None:
             self._fail(error, [], unsaved=0)
@@ -518,10 +518,10 @@ class Ledger:
         """Write, flush, save and publish the queue; a cancellation cannot come in between."""
         batches = self._in_hand = self._taken()
         state = batches[-1].state if batches else self.durable_state
-        is_due = settle and self._lags(state)
+        is_due = settle and self._is_behind(state)
         saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (is_due and not self._is_in_burst())
-        is_paid = anyio.current_time() >= self._paid_until
+        is_paid = anyio.current_time() >= self._throttled_until
         shows = saves or is_due or (is_paid and any(each.must_show for each in batches))
         lines = [each.line for batch in batches for each in batch.published]
         work = _Writing(lines, state if shows else None, saves)
@@ -529,8 +529,8 @@ class Ledger:
             if self.replica is not None:
                 await self.replica.may_write()
 
-            await self.space.insist(
-                functools.partial(self._try, work), is_short=_is_for_want_of_room, is_vital=True
+            await self.space.retry(
+                functools.partial(self._try, work), is_short=_is_out_of_space, is_vital=True
             )
             if batches:
                 self.durable = batches[-1].state.last_event_seq, self._journal.size
@@ -550,7 +550,7 @@ class Ledger:
 
         self._require_trusted()
         self._saved = state if saves else self._saved
-        self._pay_for(work.saved_bytes)
+        self._throttle_saves(work.saved_bytes)
         self._save_due = None if is_due else self._save_due
         self._set_save_due(state, any(each.asks_for_save for each in batches))
         self._publish(batches)
@@ -591,9 +591,9 @@ class Ledger:
         if work.state is not None:
             work.saved_bytes = self._store.save(work.state, durable=work.saves)
 
-    def _pay_for(self, saved_bytes: int) -> None:
-        since = max(self._paid_until, anyio.current_time() - BURST_SECONDS)
-        self._paid_until = since + saved_bytes / SAVED_BYTES_A_SECOND
+    def _throttle_saves(self, saved_bytes: int) -> None:
+        since = max(self._throttled_until, anyio.current_time() - BURST_SECONDS)
+        self._throttled_until = since + saved_bytes / SAVED_BYTES_A_SECOND
 
     def _set_save_due(self, state: State, has_transition: bool) -> None:
         """Decide when state.json is written next, if it lags behind the state."""
@@ -601,7 +601,7 @@ class Ledger:
         if has_transition:
             self._changed_at = now
 
-        if not self._lags(state):
+        if not self._is_behind(state):
             self._save_due = self._unsaved_since = None
             return
 
@@ -610,7 +610,7 @@ class Ledger:
 
         due = now + (SAVE_SECONDS if has_transition else SETTLE_SECONDS)
         due = due if self._save_due is None else min(self._save_due, due)
-        self._save_due = max(due, self._paid_until)
+        self._save_due = max(due, self._throttled_until)
 
     def _is_in_burst(self) -> bool:
         """Return whether transitions follow each other, so that flushes would hold one up."""
@@ -618,7 +618,7 @@ class Ledger:
         is_new = since is not None and now - since < DURABLE_SECONDS
         return is_new and now - self._changed_at < SAVE_SECONDS
 
-    def _lags(self, state: State) -> bool:
+    def _is_behind(self, state: State) -> bool:
         """Return whether state.json lacks more than the seq of the last event."""
         fields = (name for name in state.__struct_fields__ if name != "last_event_seq")
         return any(getattr(state, name) is not getattr(self._saved, name) for name in fields)
@@ -748,7 +748,7 @@ class Ledger:
         return await anyio.to_thread.run_sync(self._moments.at, until)
 
 
-def _is_for_want_of_room(error: Exception) -> bool:
+def _is_out_of_space(error: Exception) -> bool:
     """Return whether a write can be retried; not if the journal's fragment is still there."""
     return isinstance(error, JournalFull) or (
         is_full(error) and not isinstance(error, JournalWriteFailed)

@@ -62,7 +62,7 @@ class EphemeralServer:
         self._waits = waits
         self._pid = os.getpid()
         self._child: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._has_served = False
 
     def do(self, attempt: Callable[[], T]) -> T:
@@ -83,7 +83,7 @@ class EphemeralServer:
                     self._has_served = True
                     return done
 
-                self._see_to_a_server()
+                self._ensure_server()
                 time.sleep(_BETWEEN_TRIES)
 
     def end(self) -> None:
@@ -99,7 +99,7 @@ class EphemeralServer:
 
             _end(child)
 
-        self._let_go(child)
+        self._close_pipes(child)
 
     def _directory(self) -> Path:
         if not self._root.is_dir() or not (self._founds or self._has_execution()):
@@ -114,14 +114,14 @@ class EphemeralServer:
     def _has_execution(self) -> bool:
         return state_directory_of(self._root).is_dir()
 
-    def _see_to_a_server(self) -> None:
+    def _ensure_server(self) -> None:
         """Start a server unless one is starting already; raise Stop if it could not start."""
         if self._child is not None:
             if self._child.poll() is None:
                 return
 
             failure = self._failure(self._child)
-            self._let_go(self._child)
+            self._close_pipes(self._child)
             self._child = None
             # Another server was faster and will listen or end soon, or this one was killed.
             is_held = failure.exit_code == ExitCode.LOCK_HELD
@@ -129,22 +129,22 @@ class EphemeralServer:
                 raise failure
 
         self._has_served = False
-        self._complaints = tempfile.TemporaryFile(  # noqa: SIM115  # `_let_go` closes it.
+        self._stderr = tempfile.TemporaryFile(  # noqa: SIM115  # `_close_pipes` closes it.
             dir=temporary_folder()
         )
         self._child = subprocess.Popen(
             _command(self._root),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=self._complaints,
+            stderr=self._stderr,
             start_new_session=True,  # Signals of the terminal go to this process, which ends it.
         )
 
     def _failure(self, child: subprocess.Popen[bytes]) -> Stop:
         """Return the error that the server printed before it ended."""
-        assert self._complaints is not None
-        self._complaints.seek(0)
-        said = self._complaints.read().decode("utf-8", "replace").rstrip()
+        assert self._stderr is not None
+        self._stderr.seek(0)
+        said = self._stderr.read().decode("utf-8", "replace").rstrip()
         message, _, hint = said.removeprefix(_SAYS).partition(f"\n{_HINTS}")
         try:
             code = ExitCode(child.returncode)
@@ -154,13 +154,13 @@ class EphemeralServer:
 
         return Stop(message or "The temporary server exited immediately.", code, hint=hint or None)
 
-    def _let_go(self, child: subprocess.Popen[bytes]) -> None:
+    def _close_pipes(self, child: subprocess.Popen[bytes]) -> None:
         if child.stdin is not None:
             child.stdin.close()
 
-        if self._complaints is not None:
-            self._complaints.close()
-            self._complaints = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
 
 
 def through_server(root: Path, attempt: Callable[[], T], *, waits: bool = True) -> T:

@@ -90,10 +90,10 @@ def _history_of(root: Path, state_folder: Path | None, adopted: Path | None) -> 
                 hint="Name a directory with --state-dir; it is created if it does not exist.",
             )
 
-    return locate(root, state_folder, adopted, is_private=lambda: _is_in_reach(root))
+    return locate(root, state_folder, adopted, is_private=lambda: _needs_private_folder(root))
 
 
-def _is_in_reach(root: Path) -> bool:
+def _needs_private_folder(root: Path) -> bool:
     """Return whether agents could reach a new state in the project, or it has a place outside."""
     if private_folder_of(root).is_dir():
         return True

@@ -48,7 +48,7 @@ def _last_server(layout: Layout) -> tuple[int | None, bool]:
 
 
 def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
-    if owner is not None and owner.wrote(record) and _is_of_this_machine(owner):
+    if owner is not None and owner.is_writer_of(record) and _is_of_this_machine(owner):
         return lock_file.start_ticks(record.pid) == owner.start_ticks
 
     age = heartbeat_age(record, datetime.now(UTC))

@@ -223,7 +223,7 @@ def adopting(root: Path, folder: Path) -> str:
 
 def _evidence(root: Path, state_folder: Path | None) -> Evidence:
     here, place, marker = ProjectFolder.at(root), private_folder_of(root), marker_of(root)
-    if place.is_symlink() and not os.path.isdir(place) and not _made_room(place):
+    if place.is_symlink() and not os.path.isdir(place) and not _was_renamed(place):
         raise Stop(
             f"The history of {root} is kept in {os.readlink(place)}, which is not there.",
             ExitCode.NO_INPUT,
@@ -251,7 +251,7 @@ def _evidence(root: Path, state_folder: Path | None) -> Evidence:
     )
 
 
-def _made_room(link: Path) -> bool:
+def _was_renamed(link: Path) -> bool:
     """Return whether the state that a link led to has another name, because a start was killed."""
     former = Path(os.readlink(link))
     if not former.parent.is_dir():

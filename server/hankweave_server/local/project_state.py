@@ -103,7 +103,7 @@ def _settled(located: LocatedHistory) -> SettledHistory:
             if was is None and has_past(folder) and _is_own(folder, root):
                 raise _overtaken(folder)
 
-            aside = _make_room(folder, place, root)
+            aside = _rename_aside(folder, place, root)
 
     # The link comes first: then the state is found before and after it moves.
     if target == place:
@@ -111,7 +111,7 @@ def _settled(located: LocatedHistory) -> SettledHistory:
             place.unlink()
     else:
         if was == place:
-            was = _make_room(place, place, root)
+            was = _rename_aside(place, place, root)
 
         fsutil.make_private_directory(target)
         _link(place, target)
@@ -177,7 +177,7 @@ def _identified(folder: Path, root: Path) -> str:
     return known.id
 
 
-def _make_room(folder: Path, place: Path, root: Path) -> Path:
+def _rename_aside(folder: Path, place: Path, root: Path) -> Path:
     """Give the folder of a state at a project's place another name; return its new path.
 
     A folder that the user named keeps its name. If a link led to it, another one does so from now

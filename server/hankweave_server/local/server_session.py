@@ -30,7 +30,7 @@ def _with_aim(stop: Stop, root: Path) -> Stop:
     return Stop(stop.message, stop.exit_code, hint=hint, code=stop.code)
 
 
-_PATIENCE = Backoff(longest=2.0, attempts=8)
+_RECONNECT = Backoff(longest=2.0, attempts=8)
 """About seven seconds: a lost connection is reopened at the first or second attempt."""
 
 
@@ -52,7 +52,7 @@ def at_server(
 
     async def session() -> T:
         nonlocal has_connected
-        async with connect_to(root, reconnect=_PATIENCE, progress=is_watched) as client:
+        async with connect_to(root, reconnect=_RECONNECT, progress=is_watched) as client:
             has_connected = True
             return await (watched(client, work, report_progress) if is_watched else work(client))
 

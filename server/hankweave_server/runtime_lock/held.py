@@ -90,7 +90,7 @@ def examine(
 def _judge(
     record: RuntimeLock, owner: GuardOwner | None, moved: bool | None, clock: Clock
 ) -> Judgement:
-    writer = owner if owner is not None and owner.wrote(record) else None
+    writer = owner if owner is not None and owner.is_writer_of(record) else None
     ticks = lock_file.start_ticks(record.pid)
     return judge(
         record,
@@ -127,10 +127,10 @@ class HeartbeatWatch:
     wait: Callable[[float], None]
     report: Callable[[str], None]
     """Called with the owner that the start waits for, and every few seconds with the time left."""
-    still: RuntimeLock | None = None
+    stale: RuntimeLock | None = None
 
     def moves(self, record: RuntimeLock) -> bool:
-        if record == self.still:
+        if record == self.stale:
             return False
 
         span = self._span_for(record)
@@ -148,7 +148,7 @@ class HeartbeatWatch:
             if read_record(self.path) not in (record, None):
                 return True
 
-        self.still = record
+        self.stale = record
         return False
 
     def _span_for(self, record: RuntimeLock) -> float:
@@ -168,7 +168,7 @@ def _announcement(record: RuntimeLock, span: float) -> str:
 _CHECK_INTERVAL = timedelta(seconds=1)
 """Between two checks that the directory is still held: a loss must not last a whole heartbeat."""
 
-_ABANDON_PATIENCE = 0.1  # Seconds.
+_ABANDON_TIMEOUT = 0.1  # Seconds.
 
 _UNSEEN = STALE_AFTER
 """For how long a fault of the disk may hide a loss: then another program may have taken over."""
@@ -356,7 +356,7 @@ class HeldLock:
 
         Waits only briefly for the gate: a thread that writes runtime.lock may hang with the disk.
         """
-        is_ours = self._gate.acquire(timeout=_ABANDON_PATIENCE)
+        is_ours = self._gate.acquire(timeout=_ABANDON_TIMEOUT)
         try:
             with contextlib.suppress(LockLost, OSError):
                 self._verify()
@@ -451,7 +451,7 @@ def _granted(layout: Layout, clock: Clock) -> int:
 
 
 def _held_by(owner: GuardOwner | None, record: RuntimeLock | None, clock: Clock) -> LockHeld:
-    if record is None or (owner is not None and not owner.wrote(record)):
+    if record is None or (owner is not None and not owner.is_writer_of(record)):
         # The owner is just starting or ending; runtime.lock describes another process.
         return LockHeld(None, None if owner is None else owner.pid, None)
 

@@ -164,7 +164,9 @@ class Watch:
 
             await self._start(prepared, ctx, tasks)
             for warning in prepared.loaded.warnings:
-                await self._publish(_doubtful(prepared.loaded.config.id, warning, ctx.codon_id))
+                await self._publish(
+                    _warning_event(prepared.loaded.config.id, warning, ctx.codon_id)
+                )
 
         return LoadReport(tuple(each.config.id for each in self._sentinels), tuple(failed))
 
@@ -190,7 +192,7 @@ class Watch:
         self._draining = None
         await self._settle()
 
-    def hurry(self) -> None:
+    def cancel_drain(self) -> None:
         """End a running drain now, for a user or a shutdown that does not want to wait."""
         if self._draining is not None:
             self._draining.cancel()
@@ -291,7 +293,7 @@ class Watch:
         await setting.publish(*events, transition)
 
 
-def _doubtful(sentinel_id: str, warning: str, codon_id: CodonId) -> ErrorEvent:
+def _warning_event(sentinel_id: str, warning: str, codon_id: CodonId) -> ErrorEvent:
     return ErrorEvent(
         message=f"Sentinel {sentinel_id}: {warning}",
         fatal=False,

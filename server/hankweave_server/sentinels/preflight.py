@@ -39,7 +39,7 @@ class SentinelCheck(Value, kw_only=True, omit_defaults=False):
     warnings: tuple[str, ...]
     """Remarks on settings that are valid but probably not intended."""
 
-    def complaints(self) -> Iterator[str]:
+    def problem_lines(self) -> Iterator[str]:
         """Yield a line for each fault, with what it means for the codon."""
         end = "the codon will fail" if self.is_required else "the codon will run without it"
         for fault in self.faults:

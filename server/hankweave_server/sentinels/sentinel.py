@@ -361,7 +361,7 @@ class Sentinel:
             self._broken = SentinelFailure(
                 "trigger-failed", str(slow), retriable=False, fatal="resource"
             )
-            self._stir()
+            self._wake_up()
             return
 
         if firing is not None:
@@ -378,13 +378,13 @@ class Sentinel:
             self._tally.triggers += 1
             trigger = PendingTrigger(self._tally.triggers, batch, self._ctx.now_text())
             self._drop(self._backlog.push(trigger))
-            self._stir()
+            self._wake_up()
 
     def _drop(self, count: int) -> None:
         self._tally.dropped += count
         self._unreported_drops += count
 
-    def _stir(self) -> None:
+    def _wake_up(self) -> None:
         """Wake the task up."""
         if self._quiet.is_set():
             self._quiet = anyio.Event()
@@ -430,7 +430,7 @@ class Sentinel:
         if self._call_scope is not None:
             self._call_scope.cancel()
 
-        self._stir()
+        self._wake_up()
 
     async def unload(self, reason: UnloadReason, error_type: FatalKind | None = None) -> None:
         """End the sentinel; pending triggers are dropped and reported. Idempotent."""
@@ -462,7 +462,7 @@ class Sentinel:
                 self._failures_in_a_row = 0
             except SentinelFailure as failure:
                 await self._fail(failure)
-                await self._unload_if_hopeless(failure)
+                await self._unload_if_fatal(failure)
 
         self._call_scope = None
         if scope.cancelled_caught:
@@ -493,7 +493,7 @@ class Sentinel:
         """Report that the conversation could not be read."""
         await self.voice.failed(SentinelFailure("history-damaged", message, retriable=False), 0)
 
-    async def _unload_if_hopeless(self, failure: SentinelFailure) -> None:
+    async def _unload_if_fatal(self, failure: SentinelFailure) -> None:
         policy = self.config.error_handling
         talk = self.config.conversational
         has_no_answer = failure.type == "llm-call-failed"

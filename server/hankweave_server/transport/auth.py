@@ -84,7 +84,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class TokenPending:
     """The request had no token; the handshake must bring one."""
 
 
@@ -93,7 +93,7 @@ class Rejected:
     """The request had an invalid token."""
 
 
-Admission = Admitted | Undecided | Rejected
+Admission = Admitted | TokenPending | Rejected
 
 
 class Gate:
@@ -109,7 +109,7 @@ class Gate:
 
         tokens = [_bearer(header) for header in authorizations] + list(query_tokens)
         if not tokens:
-            return Undecided()
+            return TokenPending()
 
         roles = {None if token is None else self._keyring.role_of(token) for token in tokens}
         role = roles.pop()

@@ -1,6 +1,6 @@
 """The session of each client socket: a reader, a sender, and a handshake deadline.
 
-`Conversations.hold` runs one session. `FreedMemory` returns memory to the operating system after
+`ClientSessions.serve` runs one session. `FreedMemory` returns memory to the operating system after
 many clients have left. Python frees objects to the C library, which keeps the pages: small blocks
 still in use lie scattered among the free ones, so a server that once had a thousand clients would
 keep their memory for ever. `malloc_trim` releases pages that contain no block in use. Before that,
@@ -90,16 +90,16 @@ class ClientTimeouts:
     outbox: OutboxLimits
 
 
-class Conversations:
+class ClientSessions:
     """All client sessions of one listener."""
 
     def __init__(
-        self, shared: Shared, hub: Hub, traffic: TrafficLog, patience: ClientTimeouts
+        self, shared: Shared, hub: Hub, traffic: TrafficLog, timeouts: ClientTimeouts
     ) -> None:
         self._shared = shared
         self._hub = hub
         self._traffic = traffic
-        self._patience = patience
+        self._timeouts = timeouts
         self._numbers = count(1)
         self._scopes: dict[Outbox, anyio.CancelScope] = {}
         self._turns = anyio.Lock()
@@ -111,10 +111,10 @@ class Conversations:
     def waiting_bytes(self) -> int:
         return sum(outbox.waiting_bytes for outbox in self._scopes)
 
-    async def hold(self, socket: Socket) -> None:
+    async def serve(self, socket: Socket) -> None:
         """Serve one client until it leaves, is evicted, or the server stops."""
         outbox = Outbox(
-            SocketWire(socket), self._patience.outbox, self._count_eviction, self._turns
+            SocketWire(socket), self._timeouts.outbox, self._count_eviction, self._turns
         )
         client_id = ClientId(f"client-{next(self._numbers)}")
         connection = Connection(client_id, socket.role, self._outlet(outbox), self._shared)
@@ -125,7 +125,7 @@ class Conversations:
                 async with anyio.create_task_group() as group:
                     group.start_soon(outbox.run)
                     group.start_soon(self._await_handshake, connection, outbox)
-                    await self._listen(socket, connection, outbox)
+                    await self._receive_frames(socket, connection, outbox)
                     group.cancel_scope.cancel()
         except Exception:
             # The outermost frame of one session: its failure must not end the others.
@@ -146,7 +146,7 @@ class Conversations:
         for scope in self._scopes.values():
             scope.cancel()
 
-    async def _listen(self, socket: Socket, connection: Connection, outbox: Outbox) -> None:
+    async def _receive_frames(self, socket: Socket, connection: Connection, outbox: Outbox) -> None:
         # A command is not cancelled when its client leaves, only when the server stops.
         try:
             while True:
@@ -159,7 +159,7 @@ class Conversations:
             return
 
     async def _await_handshake(self, connection: Connection, outbox: Outbox) -> None:
-        with anyio.move_on_after(self._patience.handshake_seconds):
+        with anyio.move_on_after(self._timeouts.handshake_seconds):
             await connection.handshake_done.wait()
             return
 

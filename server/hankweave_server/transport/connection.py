@@ -48,7 +48,7 @@ from hankweave_server.transport.frames import (
     single_batches,
     success_frame,
 )
-from hankweave_server.transport.idempotency import AnswerBook
+from hankweave_server.transport.idempotency import RecentAnswers
 from hankweave_server.transport.outbox import ClientGone
 from hankweave_server.transport.server_api import ServerApi
 
@@ -110,7 +110,7 @@ class Shared:
 
     api: ServerApi
     gate: Gate
-    answers: AnswerBook
+    answers: RecentAnswers
     clock: Clock
     pages: tuple[JournalPages, JournalPages]
     """The journal as stored, and as projected for clients of Hankweave."""

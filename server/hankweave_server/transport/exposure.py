@@ -69,7 +69,7 @@ class Exposure:
         others = self.hosts(port) - {urlsplit(page).netloc}
         return frozenset({f"http://{host}" for host in others} | {page})
 
-    def refuse_open_doors(self, *, no_token: bool) -> None:
+    def refuse_insecure(self, *, no_token: bool) -> None:
         """Raise Stop if others could connect without a token, or listen to one unasked."""
         if is_loopback(self.host) and self.public_url is None:
             return

@@ -200,7 +200,7 @@ class JournalPages:
     async def load(self, key: _Key, read: Callable[[], _Found]) -> _Kept:
         """Return what is kept under a key; read it first if it is not there."""
         async with self._loading:
-            kept = self._recalled(key)
+            kept = self._cached(key)
             if kept is None:
                 found = await anyio.to_thread.run_sync(read, limiter=self._thread)
                 for each, content in found:
@@ -214,7 +214,7 @@ class JournalPages:
         return self._get((seq, 0), lambda: self._page_at(seq))
 
     def _get(self, key: _Key, read: Callable[[], _Found]) -> Reading[_Kept]:
-        kept = self._recalled(key)
+        kept = self._cached(key)
         if kept is not None:
             return kept
 
@@ -222,7 +222,7 @@ class JournalPages:
         yield reading
         return reading.found
 
-    def _recalled(self, key: _Key) -> _Kept | None:
+    def _cached(self, key: _Key) -> _Kept | None:
         kept = self._lines.get(key)
         if kept is not None:
             self._lines.move_to_end(key)
@@ -250,10 +250,10 @@ class JournalPages:
 
         self._lines[key] = content
         self._lines.move_to_end(key)
-        for oldest in self._superfluous():
+        for oldest in self._evictable():
             self._bytes -= _weight(self._lines.pop(oldest))
 
-    def _superfluous(self) -> Iterator[_Key]:
+    def _evictable(self) -> Iterator[_Key]:
         while self._bytes > self._kept_bytes and len(self._lines) > 1:
             yield next(iter(self._lines))
 

@@ -55,7 +55,7 @@ from hankweave_server.transport.auth import (
     Gate,
     Rejected,
     Role,
-    Undecided,
+    TokenPending,
 )
 from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.server_api import ServerApi
@@ -148,7 +148,7 @@ class HttpHandler:
         match admission:
             case Admitted(role):
                 return Upgrade(role)
-            case Undecided():
+            case TokenPending():
                 return Upgrade(None)
             case Rejected():
                 return self._text(HTTPStatus.UNAUTHORIZED, "This token is not valid.")

@@ -38,7 +38,7 @@ class StoredAnswer:
         return sum(map(len, self.frames or ()))
 
 
-class AnswerBook:
+class RecentAnswers:
     """The most recent answers to commands that change something, for all connections."""
 
     def __init__(self, kept: int = KEPT_ANSWERS, kept_bytes: int = KEPT_BYTES) -> None:

@@ -41,7 +41,7 @@ from hankweave_server.transport.auth import (
     kept_address,
     withdraw_tokens,
 )
-from hankweave_server.transport.client_session import ClientTimeouts, Conversations
+from hankweave_server.transport.client_session import ClientSessions, ClientTimeouts
 from hankweave_server.transport.connection import (
     MAX_FRAME,
     Shared,
@@ -51,7 +51,7 @@ from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.frames import JournalPages
 from hankweave_server.transport.http import HttpHandler
 from hankweave_server.transport.hub import Hub
-from hankweave_server.transport.idempotency import AnswerBook
+from hankweave_server.transport.idempotency import RecentAnswers
 from hankweave_server.transport.outbox import OutboxLimits
 from hankweave_server.transport.server_api import ServerApi
 from hankweave_server.transport.sockets import Port, Socket
@@ -81,7 +81,7 @@ class ListenerSettings:
     grace_seconds: float = 2.0
     """Time that clients have to close when the server stops."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
-    is_unwelcome: Callable[[TransportSocket], bool] = lambda _socket: False
+    is_refused: Callable[[TransportSocket], bool] = lambda _socket: False
     """Returns True for a connection to close before anything is read, as of a confined agent."""
     redactor: Redactor = field(default_factory=Redactor)
     """Removes secrets from websocket.log; it learns the tokens."""
@@ -105,7 +105,7 @@ Judge = Callable[[ServerConnection, Request], Response | None]
 """Refuse a request by returning a response."""
 
 OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
-_CROWDED = (
+_FULL = (
     "Almost no file descriptors are left, so new connections are refused. Close some "
     "connections, or raise the limit (ulimit -n)."
 )
@@ -139,10 +139,10 @@ async def serve(
     """Listen until the block is left; then close clients with 1001 and remove the tokens.
 
     `port` was returned by `reserve`; without one the port of the settings is bound. Raises Stop if
-    the address is unavailable, or `Exposure.refuse_open_doors` does, and OSError if tokens cannot
+    the address is unavailable, or `Exposure.refuse_insecure` does, and OSError if tokens cannot
     be written.
     """
-    settings.exposure.refuse_open_doors(no_token=settings.no_token)
+    settings.exposure.refuse_insecure(no_token=settings.no_token)
     clock = clock or SystemClock()
     former = KeptAddress() if settings.address is None else kept_address(settings.address)
     tokens = None if settings.new_tokens else former.tokens
@@ -192,7 +192,7 @@ class Listener:
         self._http: HttpHandler | None = None
         self._server: Server | None = None
         self._port: Port | None = None
-        self._is_crowded = False
+        self._is_full = False
         self.port = settings.port
         self.hub = Hub(
             api.last_seq,
@@ -201,11 +201,11 @@ class Listener:
             on_change=api.clients_changed,
         )
         """The hub that the ledger publishes to."""
-        self._conversations = Conversations(
+        self._sessions = ClientSessions(
             Shared(
                 api=api,
                 gate=gate,
-                answers=AnswerBook(),
+                answers=RecentAnswers(),
                 clock=clock,
                 pages=(
                     JournalPages(api.history_page),
@@ -239,19 +239,19 @@ class Listener:
     @property
     def evicted_clients(self) -> int:
         """The number of clients disconnected for being slow."""
-        return self._conversations.evicted
+        return self._sessions.evicted
 
     @property
     def waiting_bytes(self) -> int:
         """The number of bytes queued in all outboxes together."""
-        return self._conversations.waiting_bytes
+        return self._sessions.waiting_bytes
 
     async def open(self, port: Port) -> None:
         """Serve on a port that is bound; raise Stop if that is not possible."""
         settings = self._settings
         self._port = port
         port.measure()
-        port.on_crowded = self._crowded
+        port.on_full = self._on_full
         try:
             server = await self._serve_on(port, self._judge, self._new_socket, start_serving=False)
         except OSError as error:
@@ -262,14 +262,14 @@ class Listener:
         self.port = server.sockets[0].getsockname()[1]
         # Created before the first request is accepted, because both checks include the port.
         self._http = HttpHandler(settings.exposure, self.port, self._gate, self._api)
-        self._group.start_soon(self._conversations.freed_memory.run)
+        self._group.start_soon(self._sessions.freed_memory.run)
         await server.start_serving()
 
     async def _serve_on(
         self, listening: socket.socket, judge: Judge, create: Callable[..., Socket], **options: Any
     ) -> Server:
         return await serve_websockets(
-            self._attend,
+            self._handle,
             sock=listening,
             process_request=judge,
             create_connection=cast("type[ServerConnection]", create),
@@ -288,7 +288,7 @@ class Listener:
             **options,
         )
 
-    def hurry(self, seconds: float) -> None:
+    def limit_grace(self, seconds: float) -> None:
         """Limit the time that clients have to close to at most `seconds`."""
         self._grace_seconds = min(self._grace_seconds, seconds)
 
@@ -299,13 +299,13 @@ class Listener:
             return
 
         server.close(close_connections=False)
-        self._conversations.finish(GOING_AWAY, "server is shutting down")
+        self._sessions.finish(GOING_AWAY, "server is shutting down")
 
         with anyio.move_on_after(self._grace_seconds):
             await server.wait_closed()
             return
 
-        self._conversations.cancel()
+        self._sessions.cancel()
         for client in tuple(self._sockets):
             client.transport.abort()
 
@@ -344,18 +344,18 @@ class Listener:
 
     # --- running out of descriptors -----------------------------------------------------------
 
-    def _crowded(self) -> None:
+    def _on_full(self) -> None:
         """Report once that connections are turned away, and watch for the end of it."""
-        if not self._is_crowded:
-            self._is_crowded = True
-            self._api.report(OUT_OF_DESCRIPTORS, _CROWDED)
-            self._group.start_soon(self._await_room)
+        if not self._is_full:
+            self._is_full = True
+            self._api.report(OUT_OF_DESCRIPTORS, _FULL)
+            self._group.start_soon(self._await_descriptors)
 
-    async def _await_room(self) -> None:
+    async def _await_descriptors(self) -> None:
         while self._server is not None and self._port is not None:
             await anyio.sleep(_CHECK_INTERVAL)
             if self._port.has_room:
-                self._is_crowded = False
+                self._is_full = False
                 self._api.withdraw(OUT_OF_DESCRIPTORS)
                 return
 
@@ -365,7 +365,7 @@ class Listener:
         made = Socket(*args, **options)
         made.all = self._sockets
         made.most = self._settings.max_connections
-        made.is_unwelcome = self._settings.is_unwelcome
+        made.is_refused = self._settings.is_refused
         return made
 
     def _judge(self, client: ServerConnection, request: Request) -> Response | None:
@@ -378,19 +378,19 @@ class Listener:
         client.role = verdict.role
         return None
 
-    async def _attend(self, client: ServerConnection) -> None:
+    async def _handle(self, client: ServerConnection) -> None:
         """Wait, in websockets' task, for the session, which runs in the listener's group."""
         assert isinstance(client, Socket)
         if self._server is None:
             return
 
         ended = anyio.Event()
-        self._group.start_soon(self._hold, client, ended)
+        self._group.start_soon(self._run_session, client, ended)
         await ended.wait()
 
-    async def _hold(self, client: Socket, ended: anyio.Event) -> None:
+    async def _run_session(self, client: Socket, ended: anyio.Event) -> None:
         try:
-            await self._conversations.hold(client)
+            await self._sessions.serve(client)
         finally:
             ended.set()
 

@@ -101,7 +101,7 @@ class Wire(Protocol):
     async def drained(self) -> None:
         """Wait until the kernel has everything that was written; raise ConnectionLost."""
 
-    def buffer_little(self, wanted: bool) -> None:
+    def limit_buffering(self, wanted: bool) -> None:
         """Limit, or stop limiting, how much unsent data the kernel buffers for this client."""
 
     async def close(self, code: int, reason: str) -> None:
@@ -112,7 +112,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Goodbye:
+class _CloseFrame:
     code: int
     reason: str
 
@@ -151,7 +151,7 @@ class Outbox:
         self._queue: deque[bytes] = deque()
         self._bytes = 0
         self._sending = False
-        self._goodbye: _Goodbye | None = None
+        self._close_frame: _CloseFrame | None = None
         self._gone = False
         self._work = anyio.Event()
         self._room = anyio.Event()
@@ -170,7 +170,7 @@ class Outbox:
 
     def put(self, frame: bytes) -> None:
         """Send a frame now or queue it; drop it if the client is leaving. Never waits."""
-        if self._goodbye is not None or self._gone:
+        if self._close_frame is not None or self._gone:
             return
 
         is_free = not (self._queue or self._sending or self._is_inside_message)
@@ -223,8 +223,8 @@ class Outbox:
 
         A stream ends where it is: its client requested it and can request it again.
         """
-        if self._goodbye is None:
-            self._goodbye = _Goodbye(code, reason)
+        if self._close_frame is None:
+            self._close_frame = _CloseFrame(code, reason)
             self._work.set()
             self._room.set()
             self._streamed.set()
@@ -235,9 +235,9 @@ class Outbox:
             with self._send_scope:
                 await self._send_all()
 
-            if self._goodbye is not None and not self._gone:
+            if self._close_frame is not None and not self._gone:
                 with anyio.move_on_after(self._limits.close_seconds):
-                    await self._wire.close(self._goodbye.code, self._goodbye.reason)
+                    await self._wire.close(self._close_frame.code, self._close_frame.reason)
 
         except PeerLost:
             pass  # The connection's reader sees it as well and ends the session.
@@ -251,9 +251,9 @@ class Outbox:
             self._wire.abort()
 
     async def _send_all(self) -> None:
-        while self._queue or self._goodbye is None:
+        while self._queue or self._close_frame is None:
             if self._stream is not None and (self._is_inside_message or not self._queue):
-                if self._goodbye is not None:
+                if self._close_frame is not None:
                     return  # In the middle of a message, only a close frame may follow.
 
                 await self._send_fragments(self._stream)
@@ -264,7 +264,7 @@ class Outbox:
                 await self._work.wait()
 
     async def _send_fragments(self, stream: Iterator[Step]) -> None:
-        self._wire.buffer_little(True)
+        self._wire.limit_buffering(True)
         async with self._turns:
             read = self._write_some(stream)
 
@@ -291,7 +291,7 @@ class Outbox:
                 step = next(stream)
             except StopIteration:
                 self._stream = None
-                self._wire.buffer_little(False)
+                self._wire.limit_buffering(False)
                 self._streamed.set()
                 return None
 
@@ -325,7 +325,7 @@ class Outbox:
             self._room.set()
 
     def _is_leaving(self) -> bool:
-        return self._gone or self._goodbye is not None
+        return self._gone or self._close_frame is not None
 
     def _has_room(self) -> bool:
         if self._is_leaving():
@@ -335,7 +335,7 @@ class Outbox:
         return not half_full and self._bytes * 2 <= self._limits.bytes
 
     def _evict(self, why: str) -> None:
-        if self._goodbye is not None:
+        if self._close_frame is not None:
             return
 
         self.finish(TRY_AGAIN_LATER, "too slow: resume with sinceSeq")

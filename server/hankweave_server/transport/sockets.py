@@ -46,7 +46,7 @@ class Socket(ServerConnection):
     """Every connection of the listener, including those that have not sent a request yet."""
     most: int
     """The maximum number of connections."""
-    is_unwelcome: Callable[[TransportSocket], bool] = staticmethod(lambda _socket: False)
+    is_refused: Callable[[TransportSocket], bool] = staticmethod(lambda _socket: False)
     """Returns True for a connection to close at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,7 +59,7 @@ class Socket(ServerConnection):
         with contextlib.suppress(OSError):  # Closed already, or no TCP.
             opened.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
 
-        if len(self.all) > self.most or self.is_unwelcome(opened):
+        if len(self.all) > self.most or self.is_refused(opened):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -117,7 +117,7 @@ class SocketWire:
         self._socket = socket
         self._gathered: list[bytes] = []
         self._bytes = 0
-        self._buffers_little = False
+        self._limits_buffering = False
 
     def write_now(self, frame: bytes) -> bool:
         # An empty write buffer means that the kernel took everything so far, so the frame is
@@ -126,21 +126,21 @@ class SocketWire:
         # compressed messages, and the outbox never calls this inside a fragmented one, so no frame
         # is split.
         if self._bytes >= AT_ONCE:
-            self._hand_over()
+            self._write_gathered()
 
         socket = self._socket
         if socket.state is not State.OPEN or socket.transport.get_write_buffer_size():
             return False
 
         if not self._gathered:
-            asyncio.get_running_loop().call_soon(self._hand_over)
+            asyncio.get_running_loop().call_soon(self._write_gathered)
 
         self._gathered.append(_as_text(frame))
         self._bytes += len(frame)
         return True
 
     async def send(self, frame: bytes) -> None:
-        self._hand_over()
+        self._write_gathered()
         try:
             await self._socket.send(frame, text=True)
         except ConnectionClosed:
@@ -149,7 +149,7 @@ class SocketWire:
     def write_fragment(self, fragment: Fragment) -> bool:
         # Bypasses the library too: its own fragmented messages hold the connection's lock from the
         # first fragment to the last, so no event could be sent in between.
-        self._hand_over()
+        self._write_gathered()
         socket = self._socket
         if socket.state is not State.OPEN:
             raise PeerLost
@@ -166,11 +166,11 @@ class SocketWire:
         if self._socket.state is not State.OPEN:
             raise PeerLost
 
-    def buffer_little(self, wanted: bool) -> None:
-        if wanted is self._buffers_little:
+    def limit_buffering(self, wanted: bool) -> None:
+        if wanted is self._limits_buffering:
             return
 
-        self._buffers_little = wanted
+        self._limits_buffering = wanted
         connection = self._socket.transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):  # Closed, or not supported here.
             connection.setsockopt(
@@ -178,13 +178,13 @@ class SocketWire:
             )
 
     async def close(self, code: int, reason: str) -> None:
-        self._hand_over()
+        self._write_gathered()
         await self._socket.close(code, reason)
 
     def abort(self) -> None:
         self._socket.transport.abort()
 
-    def _hand_over(self) -> None:
+    def _write_gathered(self) -> None:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         if gathered and self._socket.state is State.OPEN:
             self._socket.transport.write(b"".join(gathered))
@@ -211,7 +211,7 @@ class Port(socket.socket):
 
     def __init__(self, family: int) -> None:
         super().__init__(family, socket.SOCK_STREAM)
-        self.on_crowded: Callable[[], None] = lambda: None
+        self.on_full: Callable[[], None] = lambda: None
         """Called for each connection that is turned away."""
         # Closed temporarily when no other descriptor is free, to accept and close a connection.
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -275,7 +275,7 @@ class Port(socket.socket):
 
             connection.close()
 
-        self.on_crowded()
+        self.on_full()
         raise BlockingIOError
 
     def close(self) -> None:
@@ -289,7 +289,7 @@ class Port(socket.socket):
         """
         if self._spare is None and not self._has_found_spare():
             self._resting_until = time.monotonic() + _REST_SECONDS
-            self.on_crowded()
+            self.on_full()
             raise error
 
         self._close_spare()

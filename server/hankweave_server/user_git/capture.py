@@ -121,7 +121,7 @@ class WorkspaceCapture:
             if folder != self.folder and b".git" in names and self._is_repository(folder):
                 self._inner.add(folder)
             else:
-                waiting += self._sorted_out(folder, names)
+                waiting += self._classified(folder, names)
 
     def _is_repository(self, folder: bytes) -> bool:
         """Return whether a folder is a repository, and does not just have a `.git`, as git does."""
@@ -142,7 +142,7 @@ class WorkspaceCapture:
 
         return names
 
-    def _sorted_out(self, folder: bytes, names: dict[bytes, os.stat_result]) -> list[bytes]:
+    def _classified(self, folder: bytes, names: dict[bytes, os.stat_result]) -> list[bytes]:
         """Record the files of a folder and return the subfolders to enter."""
         folders: list[bytes] = []
         for name, status in names.items():

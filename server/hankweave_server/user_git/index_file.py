@@ -92,7 +92,7 @@ class IndexEntry:
         seen = _packed(status)
         return self if seen == self.stat else replace(self, stat=seen)
 
-    def doubted(self, index_written_ns: int) -> IndexEntry:
+    def smudged_if_racy(self, index_written_ns: int) -> IndexEntry:
         """Return the entry, marked for comparison by git if it was racy under the old index."""
         if self.stat == _NO_STAT or self._compared_ns() < index_written_ns:
             return self

@@ -99,7 +99,7 @@ class WorkspaceObserver:
                 content, after = _read_file(name, folder)
         except OSError as problem:
             if problem.errno in GONE or problem.errno == errno.EINVAL:
-                self._descent.let_go()
+                self._descent.close_cached()
                 return None
 
             raise

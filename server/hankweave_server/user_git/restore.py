@@ -257,8 +257,10 @@ def index_after(
     old = place.index
     tree = bytes.fromhex(intent.index_tree) if intent.index_tree else None
     inside = {each.path: each for each in old.entries if is_in(each.path, folder)}
-    outside = [each.doubted(old.written_ns) for each in old.entries if each.path not in inside]
-    made = {path: each for path, each in inside.items() if _stays(each, captured)}
+    outside = [
+        each.smudged_if_racy(old.written_ns) for each in old.entries if each.path not in inside
+    ]
+    made = {path: each for path, each in inside.items() if _is_retained(each, captured)}
     folders = {path.rstrip(b"/") for path, each in made.items() if each.is_sparse_folder}
     for path, entry in files_in(place.repo, tree, folder).items():
         if path in made or entry.mode == GITLINK or (captured and path in captured.left_alone):
@@ -272,7 +274,7 @@ def index_after(
     return IndexFile(tuple(in_order), is_sparse=old.is_sparse)
 
 
-def _stays(entry: IndexEntry, captured: WorkspaceCaptured | None) -> bool:
+def _is_retained(entry: IndexEntry, captured: WorkspaceCaptured | None) -> bool:
     if captured is not None and entry.path in captured.left_alone:
         return True
 
@@ -311,7 +313,7 @@ def _entry(
         return made.seen_as(seen)
 
     if old is not None and (old.mode, old.digest) == (entry.mode, entry.digest):
-        return old.in_work_tree().doubted(written_ns)
+        return old.in_work_tree().smudged_if_racy(written_ns)
 
     return made
 
@@ -379,18 +381,18 @@ def begin(place: OpenWorkspace, intent: Intent) -> None:
 
     place.repo.flush()
     for number, sha in enumerate(needed):
-        place.repo.point(f"{_under_way(place)}{number}", sha)
+        place.repo.point(f"{_ref_prefix(place)}{number}", sha)
 
     place.notes.begin(intent)
 
 
 def _end(place: OpenWorkspace) -> None:
     place.notes.end()
-    for ref in place.repo.references(_under_way(place)):
+    for ref in place.repo.references(_ref_prefix(place)):
         place.repo.forget(ref)
 
 
-def _under_way(place: OpenWorkspace) -> str:
+def _ref_prefix(place: OpenWorkspace) -> str:
     """Return the prefix of this work tree's refs for a move; other work trees have their own."""
     name = quote_from_bytes(os.fsencode(place.repo.git_dir.name), safe="").replace("~", "%7E")
     is_main = place.repo.git_dir == place.repo.common_dir

@@ -335,7 +335,7 @@ class WorkspaceGit:
                     f"The files from before the rollback are kept as {record.safety_ref}.",
                 )
 
-            self._come_back(place, record)
+            self._undo_rollback(place, record)
             return True
 
     def close(self) -> None:
@@ -408,7 +408,7 @@ class WorkspaceGit:
         )
         self._move(place, captured, moving(intent, safety, tree, undo=record))
 
-    def _come_back(self, place: OpenWorkspace, record: UndoRecord) -> None:
+    def _undo_rollback(self, place: OpenWorkspace, record: UndoRecord) -> None:
         tree = place.repo.commit(record.safety).tree
         wanted = place.files_of(tree)
         captured = place.capture(store=True, also=wanted)

@@ -195,9 +195,9 @@ def _place_of(root: Path, repo: GitRepository) -> bytes:
     return b"" if place == Path() else os.fsencode(place)
 
 
-PATIENCE_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 """Time to wait for another checkpoint or rollback of the same repository."""
-PATIENCE_WITH_GIT_S = 1.0
+INDEX_TIMEOUT_S = 1.0
 """Time to wait for the index, which `git status` and editors lock for an instant."""
 
 _MARK = b"hankweave\n"
@@ -220,16 +220,16 @@ def alone(common_dir: Path) -> Iterator[None]:
 
         _wait_for(
             is_locked,
-            PATIENCE_S,
+            LOCK_TIMEOUT_S,
             "Another checkpoint or rollback of this repository is still running.",
             "Wait for it, or find the process that holds hankweave.lock in the git directory.",
         )
         yield
 
 
-def _wait_for(act: Callable[[], bool], patience: float, message: str, hint: str) -> None:
+def _wait_for(act: Callable[[], bool], timeout: float, message: str, hint: str) -> None:
     """Repeat an attempt until it succeeds; raise RepositoryBusy if it does not in time."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not act():
         if time.monotonic() > deadline:
             raise RepositoryBusy(message, hint)
@@ -289,7 +289,7 @@ def index_held(git_dir: Path) -> Iterator[None]:
         ours.write_bytes(_MARK)
         _wait_for(
             is_linked,
-            PATIENCE_WITH_GIT_S,
+            INDEX_TIMEOUT_S,
             f"Another git program is using this repository: {lock} exists.",
             "Wait for it to finish; if none is running, remove that file.",
         )

@@ -115,17 +115,17 @@ def displace(archive: Descent, moves: Iterable[ArchiveMove]) -> Moved:
     return _carried(archive, archive, moves)
 
 
-def put_away(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
+def move_to_archive(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
     """Move files from the work tree to the archive; those already there count as done."""
     return _carried(places.tree, places.archive, moves)
 
 
-def put_away_again(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
-    """Undo `bring_back`; files in the way in the archive stay."""
+def move_to_archive_again(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
+    """Undo `move_back`; files in the way in the archive stay."""
     return _carried(places.tree, places.archive, moves, is_done=_has_left)
 
 
-def bring_back(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
+def move_back(places: ArchivePlaces, moves: Iterable[ArchiveMove]) -> Moved:
     """Move files from the archive to the work tree; existing ones stay and count as failed."""
     return _carried(places.archive, places.tree, moves, is_done=_has_left)
 
@@ -303,7 +303,7 @@ def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:
     moved = Moved()
     for move in folders:
         try:
-            _let_follow(places, move, moved)
+            _move_folder(places, move, moved)
         except OSError as problem:
             if fsutil.is_full(problem) or fsutil.is_broken(problem):
                 raise
@@ -313,7 +313,7 @@ def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:
     return moved
 
 
-def _let_follow(places: ArchivePlaces, move: ArchiveMove, moved: Moved) -> None:
+def _move_folder(places: ArchivePlaces, move: ArchiveMove, moved: Moved) -> None:
     status = places.tree.status(move.source)
     if status is not None and stat.S_ISDIR(status.st_mode):
         _make_folders(places.tree, places.archive, move, moved.made)
@@ -335,7 +335,7 @@ def remove_folder(descent: Descent, path: bytes) -> bool:
 
         return False
 
-    descent.let_go()
+    descent.close_cached()
     return True
 
 
@@ -373,7 +373,7 @@ def _make_folder(there: Descent, path: bytes, mode: int, made: list[bytes]) -> N
         os.fchmod(descriptor, mode & 0o777 | 0o700)
 
 
-def tidy(archive: Descent, left: Iterable[bytes], kept: frozenset[bytes]) -> None:
+def clean_up(archive: Descent, left: Iterable[bytes], kept: frozenset[bytes]) -> None:
     """Remove folders that became empty because these paths left, except those in `kept`."""
     for path in left:
         for folder in parents_of(path):

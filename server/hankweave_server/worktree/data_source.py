@@ -192,7 +192,7 @@ def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
     if data and execution lie within each other.
     """
     resolved = source.resolve(strict=True)
-    _refuse_entangled(resolved, layout.root.resolve(), copy=copy)
+    _refuse_nested(resolved, layout.root.resolve(), copy=copy)
     partial = layout.data_source.with_name(layout.data_source.name + ".partial")
     _remove(partial)
     if resolved.is_dir():
@@ -230,7 +230,7 @@ def linked_file(layout: Layout) -> Path | None:
     return None if path is None else Path(path)
 
 
-def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:
+def _refuse_nested(source: Path, root: Path, *, copy: bool) -> None:
     if source.is_relative_to(root):
         raise Stop(
             f"The data {source} is inside the execution directory {root}.",

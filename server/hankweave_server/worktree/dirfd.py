@@ -51,19 +51,19 @@ class Descent:
         self.at_the_top = at_the_top
         """Names at the top of this work tree that belong to Hankweave."""
         self.root = self._open_root()
-        self._held: tuple[bytes, int] | None = None
+        self._cached: tuple[bytes, int] | None = None
 
     def folder(self, path: bytes) -> int:
-        """Return the descriptor of a folder; it stays open until the next call or `let_go`."""
+        """Return the descriptor of a folder; it is open until the next call or `close_cached`."""
         if not path:
             return self.root
 
-        if self._held is not None and self._held[0] == path:
-            return self._held[1]
+        if self._cached is not None and self._cached[0] == path:
+            return self._cached[1]
 
-        self.let_go()
+        self.close_cached()
         descriptor = self._opened(path)
-        self._held = (path, descriptor)
+        self._cached = (path, descriptor)
         return descriptor
 
     def folder_of(self, path: bytes) -> int:
@@ -81,14 +81,14 @@ class Descent:
 
             raise
 
-    def let_go(self) -> None:
+    def close_cached(self) -> None:
         """Close the folder last reached: its path may lead to another one the next time."""
-        if self._held is not None:
-            os.close(self._held[1])
-            self._held = None
+        if self._cached is not None:
+            os.close(self._cached[1])
+            self._cached = None
 
     def close(self) -> None:
-        self.let_go()
+        self.close_cached()
         os.close(self.root)
 
     def _open_root(self) -> int:
@@ -111,11 +111,11 @@ class Descent:
 
         A work tree that was removed or replaced is noticed instead of being read as an empty one.
         """
-        self.let_go()
+        self.close_cached()
         root = self._open_root()
         os.close(self.root)
         self.root = root
         try:
             yield self
         finally:
-            self.let_go()
+            self.close_cached()

@@ -243,7 +243,7 @@ class _Rule:
     """True if it matches names in any folder instead of paths."""
     pattern: re.Pattern[bytes]
 
-    def speaks_of(self, path: bytes, name: bytes, *, is_folder: bool) -> bool:
+    def matches(self, path: bytes, name: bytes, *, is_folder: bool) -> bool:
         if self.of_folders and not is_folder:
             return False
 
@@ -287,7 +287,7 @@ class IgnoreRules:
     def _verdict(self, path: bytes, is_folder: bool) -> bool | None:
         name = path.rpartition(b"/")[2]
         for rule in self._newest_first:
-            if rule.speaks_of(path, name, is_folder=is_folder):
+            if rule.matches(path, name, is_folder=is_folder):
                 return rule.hides
 
         return None

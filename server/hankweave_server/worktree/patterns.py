@@ -59,10 +59,10 @@ class UnifiedFileResolver:
         """Return whether the folder itself is tracked, so that it is kept even when empty."""
         return bool(self._spec.check_file(_as_text(path) + "/").include)
 
-    def could_hold(self, folder: bytes) -> bool:
+    def could_match_below(self, folder: bytes) -> bool:
         """Return whether anything below the folder might be tracked; False saves the walk."""
         components = _as_text(folder).split("/")
-        return any(_meet(beginning, components) for beginning in self._beginnings)
+        return any(_agrees_with(beginning, components) for beginning in self._beginnings)
 
 
 def expanded(pattern: str) -> list[str]:
@@ -109,7 +109,7 @@ def _beginning(line: str) -> list[str] | None:
     return literal
 
 
-def _meet(beginning: list[str] | None, components: list[str]) -> bool:
+def _agrees_with(beginning: list[str] | None, components: list[str]) -> bool:
     if beginning is None:
         return True
 
@@ -199,7 +199,7 @@ class _Walk:
 
         if stat.S_ISDIR(status.st_mode):
             is_chosen = self._resolver.wants_folder(path)
-            if is_chosen or self._resolver.could_hold(path):
+            if is_chosen or self._resolver.could_match_below(path):
                 self.enter(path, is_chosen=is_chosen)
         elif self._resolver.wants(path):
             self.found.files.append(path)

@@ -129,14 +129,14 @@ async def run_rig_command(
     async with start(("/bin/sh", "-c", command), cwd, {**inherited, **env}) as running:
         has_ended = False
         try:
-            with anyio.move_on_after(timeout_seconds) as patience:
+            with anyio.move_on_after(timeout_seconds) as scope:
                 await _until_ended(running, on_line)
                 has_ended = True
         finally:
             if not has_ended:
                 await _ask_to_end(running)
 
-    if patience.cancelled_caught:
+    if scope.cancelled_caught:
         raise CommandTimedOut(
             f"The command took more than {timeout_seconds:g} s: {_short(command)}"
         )

@@ -56,7 +56,7 @@ noticed. Folders are opened without following links; a folder that became a link
 with everything below it. A folder that cannot be listed is in `unlistable`: its known files remain
 tracked, and the checkpoint reports it.
 
-Read `refresh` first, then `_visit_folders`, `_list` and `_meet` (new and vanished names), and
+Read `refresh` first, then `_visit_folders`, `_list` and `_visit_name` (new and vanished names), and
 `_changed_files` (known names). `recheck` is the short form for a rollback, which needs to check
 only the paths it will touch.
 """
@@ -211,7 +211,8 @@ class WorkTreeScan:
 
         The next scan compares them in any case. Stat data may differ although the content does not,
         for instance when a file gets a second link from outside of the tree. The caller finds out,
-        and calls `distrust` if content was missed. Without a watch there is nothing to verify.
+        and calls `require_full_scans` if content was missed. Without a watch there is nothing to
+        verify.
         """
         unproven = self.table.unproven
         if self._watch is None or unproven is None:
@@ -242,7 +243,7 @@ class WorkTreeScan:
 
         return [file.path for file in missed] + [folder.path for folder in unlisted]
 
-    def distrust(self) -> None:
+    def require_full_scans(self) -> None:
         """Make all further scans full, because the watch has missed a change."""
         if self._watch is not None:
             self._stop_watching("distrusted")
@@ -279,10 +280,10 @@ class WorkTreeScan:
         else:
             self._held.pop(file.slot, None)
 
-        self.table.hold(
+        self.table.record_capture(
             file, signature, digest, git_mode, permissions, is_proof=has_writer is False
         )
-        self.table.hold_attributes(file.slot, file.path, attributes)
+        self.table.record_attributes(file.slot, file.path, attributes)
 
     def held(self) -> list[TrackedFile]:
         """Return the files that a process could write to when they were last read."""
@@ -364,13 +365,13 @@ class WorkTreeScan:
         if self._watch is None:
             return None
 
-        self._doubt_linked_files(unproven)
+        self._list_linked_files(unproven)
         self.state.watched_scans += 1
         groups = list(unproven.files.items())
         self.state.compared = sum(len(names) for _, names in groups)
         return self._changed_files(self._compared(groups))
 
-    def _doubt_linked_files(self, unproven: Unproven) -> None:
+    def _list_linked_files(self, unproven: Unproven) -> None:
         """Compare the files that have got a second name: writes to it send no event for the first.
 
         Such a file stays unproven as long as it has several names.
@@ -449,7 +450,7 @@ class WorkTreeScan:
 
     def _list(self, folder: Folder) -> list[Folder]:
         """Compare a folder's names with the known ones; return the folders to list next."""
-        self._descent.let_go()
+        self._descent.close_cached()
         # Read before the folder's times: listing a large folder takes longer than the window.
         racy_since = self._now_ns() - RACY_WINDOW_NS
         try:
@@ -474,7 +475,7 @@ class WorkTreeScan:
         folder.is_wanted = folder.is_watched and self._resolver.wants_folder(folder.path)
         folder.mode = stat.S_IMODE(status.st_mode)
         if folder.parent is not None:
-            self.table.hold_attributes(folder.slot, folder.path, attributes)
+            self.table.record_attributes(folder.slot, folder.path, attributes)
         if before != (folder.is_empty, folder.is_wanted, folder.mode):
             self.table.outline += 1
 
@@ -485,21 +486,21 @@ class WorkTreeScan:
 
         names = dict(found)
         self._forget_unseen(folder, names)
-        companions = {
+        database_files = {
             name
             for name in names
             if name.endswith(COMPANIONS) and not names[name] and names.get(base_of(name)) is False
         }
-        met = [
+        children = [
             child
             for name, is_folder in found
-            if name not in companions and (child := self._meet(folder, name, is_folder))
+            if name not in database_files and (child := self._visit_name(folder, name, is_folder))
         ]
-        for name in companions:
-            self._meet_companion(folder, descriptor, name)
+        for name in database_files:
+            self._visit_database_file(folder, descriptor, name)
 
         heirs = [c for c in folder.folders.values() if c.inherited is not folder.rules]
-        return list(dict.fromkeys([*met, *heirs]))
+        return list(dict.fromkeys([*children, *heirs]))
 
     def _watch_folder(self, folder: Folder, descriptor: int) -> None:
         """Watch a folder before it is listed, so that no change lies between."""
@@ -543,7 +544,7 @@ class WorkTreeScan:
         for child in [child for name, child in folder.folders.items() if not seen.get(name)]:
             self.table.lose_folder(child)
 
-    def _meet(self, folder: Folder, name: bytes, is_folder: bool) -> Folder | None:
+    def _visit_name(self, folder: Folder, name: bytes, is_folder: bool) -> Folder | None:
         """Process one name of a listed folder; return the folder if it must be visited."""
         if is_never_captured(folder.path, name, self._descent.at_the_top):
             return None
@@ -558,7 +559,7 @@ class WorkTreeScan:
         known = folder.folders.get(name)
         watched = (
             folder.is_watched
-            and self._resolver.could_hold(path)
+            and self._resolver.could_match_below(path)
             and not (folder.rules is not None and folder.rules.hide(path, is_folder=True))
         )
         if known is not None:
@@ -575,14 +576,14 @@ class WorkTreeScan:
         child.is_watched = True
         return child
 
-    def _meet_companion(self, folder: Folder, descriptor: int, name: bytes) -> None:
+    def _visit_database_file(self, folder: Folder, descriptor: int, name: bytes) -> None:
         """Process a name that may belong to a database beside it, whose turn has been before.
 
         With a tracked database, its companions are tracked, even if they are hidden.
         """
         base = base_of(name)
         if base not in folder.files or not is_database_in(descriptor, base):
-            self._meet(folder, name, is_folder=False)
+            self._visit_name(folder, name, is_folder=False)
         elif not name.endswith(INDEX):
             self.table.track_in(folder, name)
 

@@ -338,7 +338,7 @@ class Unproven:
         if names is not None and names.pop(name, None) is not None and not names:
             del self.files[folder]
 
-    def try_others_first(self, tried: Iterable[tuple[Folder, bytes, int]]) -> None:
+    def move_to_end(self, tried: Iterable[tuple[Folder, bytes, int]]) -> None:
         """Move what could not be proven behind all other candidates."""
         for folder, name, slot in tried:
             names = self.files.get(folder)
@@ -424,7 +424,7 @@ class StatIndex:
 
         return TrackedFile(folder, name, slot, self.slots)
 
-    def hold(
+    def record_capture(
         self,
         file: TrackedFile,
         signature: Signature | None,
@@ -453,7 +453,7 @@ class StatIndex:
         self.slots.sign(file.slot, signature)
         self.slots.capture(file.slot, git_mode, permissions, digest, is_proof=is_proof)
 
-    def hold_attributes(self, slot: int, path: bytes, attributes: Attributes | None) -> None:
+    def record_attributes(self, slot: int, path: bytes, attributes: Attributes | None) -> None:
         """Record the attributes of a tracked file or a folder, if they are not usual."""
         if attributes is not None and attributes != self._usual:
             now = path, attributes
@@ -474,7 +474,7 @@ class StatIndex:
             if path in self.folders or self.slots.captured(slot)[0]:
                 yield path, attributes
 
-    def holds(self, file: TrackedFile) -> bool:
+    def is_tracked(self, file: TrackedFile) -> bool:
         """Return whether the path is still tracked by the same entry."""
         is_there = self.folders.get(file.folder.path) is file.folder
         return is_there and file.folder.files.get(file.name) == file.slot

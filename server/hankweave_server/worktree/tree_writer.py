@@ -169,7 +169,7 @@ class TemporaryFiles:
             follow_symlinks=False,
         )
         try:
-            _anew(temporary, self._folder, link)
+            _create_replacing(temporary, self._folder, link)
         except BaseException:
             self._unused.append(temporary)
             raise
@@ -223,7 +223,7 @@ class TemporaryFiles:
             else:
                 with contextlib.suppress(FileNotFoundError):
                     found = os.lstat(name, dir_fd=folder)
-                    if not _may_go(folder, name, found, seen, is_held):
+                    if not _may_replace(folder, name, found, seen, is_held):
                         raise DisplacedFile
 
                 os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
@@ -239,7 +239,7 @@ class TemporaryFiles:
     def _keep_if_seen(self, temporary: bytes, seen: Signature, is_held: IsHeld) -> bool:
         """Take over what was displaced; return False, with nothing done, if it may not go."""
         displaced = os.lstat(temporary, dir_fd=self._folder)
-        if not _may_go(self._folder, temporary, displaced, seen, is_held):
+        if not _may_replace(self._folder, temporary, displaced, seen, is_held):
             return False
 
         if stat.S_ISREG(displaced.st_mode) and displaced.st_size < CHUNK:
@@ -284,7 +284,7 @@ class TemporaryFiles:
     def _made(self, name: bytes, create: Callable[[], T]) -> T:
         """Create a temporary file or link; its name is free again if that fails."""
         try:
-            return _anew(name, self._folder, create)
+            return _create_replacing(name, self._folder, create)
         except OSError:
             self._unused.append(name)
             raise
@@ -325,7 +325,7 @@ def folder_for_new_files(path: Path) -> AbstractContextManager[int]:
     return opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _anew(name: bytes, folder: int, create: Callable[[], T]) -> T:
+def _create_replacing(name: bytes, folder: int, create: Callable[[], T]) -> T:
     """Create a temporary file or link, replacing one left by a crash."""
     try:
         return create()
@@ -362,7 +362,7 @@ def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes
     os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
 
-def _may_go(
+def _may_replace(
     folder: int, name: bytes, status: os.stat_result, seen: Signature, is_held: IsHeld
 ) -> bool:
     """Return whether a file is the one that was seen, and its content is saved."""
@@ -517,14 +517,14 @@ class Placing:
             # What keeps the file would keep a temporary one in its folder, too.
             raise OSError(obstacle.errno, os.strerror(obstacle.errno))
 
-        def beside() -> T:
+        def with_temporary_files() -> T:
             files = TemporaryFiles(folder, (TEMPORARY,))
             try:
                 return act(files, folder, name)
             finally:
                 files.clear()
 
-        return self._changing(parent, folder, beside)
+        return self._changing(parent, folder, with_temporary_files)
 
     def sweep(self) -> None:
         """Remove the temporary files of a restore that a crash interrupted."""
@@ -562,7 +562,7 @@ class Placing:
 
         done = self._changing(parent_of(path), folder, lambda: rmdir(folder, name_of(path)))
         if done:
-            self._descent.let_go()
+            self._descent.close_cached()
 
         return done
 

@@ -316,7 +316,7 @@ class TreeWatch:
 
     def _prove(self, descent: Descent, batch: list[tuple[Folder, bytes, int]]) -> int:
         self._take_in()
-        descent.let_go()
+        descent.close_cached()
         batch = [each for each in batch if self._is_provable(*each)]
         opened: list[tuple[int, int, Folder, bytes, int]] = []
         proven: list[tuple[Folder, bytes]] = []
@@ -356,7 +356,7 @@ class TreeWatch:
         for folder, name in proven:
             self._unproven.discard(folder, name)
 
-        self._unproven.try_others_first(batch)
+        self._unproven.move_to_end(batch)
 
         return len(proven)
 

@@ -68,7 +68,7 @@ class Parent:
         )
         self._faults = list(faults)
         self.space = Space(cast("Any", None), pause=lambda _: anyio.lowlevel.checkpoint())
-        self.space.be_patient()
+        self.space.allow_waiting()
         self.recorded: list[EventData | Transition] = []
         self.is_importing = anyio.Event()
         self._imports = imports

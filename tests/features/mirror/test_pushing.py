@@ -76,7 +76,7 @@ class World:
     def unblock(self, after: float, now: float) -> None:
         assert after == TTL
 
-    def tidy(self, *, thoroughly: bool) -> None:
+    def clean_up(self, *, thoroughly: bool) -> None:
         self.tidied.append(thoroughly)
 
     async def compose(self, former: Composed, *, released: bool) -> Composed:
@@ -127,10 +127,10 @@ class World:
             compose=self.compose,
             reactions=Reactions(
                 lost=lost,
-                lapsed=lambda: noted("lapsed"),
-                regained=lambda: noted("regained"),
-                troubled=self.react,
-                relieved=lambda: self.react("relieved"),
+                lease_expired=lambda: noted("lease expired"),
+                lease_renewed=lambda: noted("lease renewed"),
+                push_failed=self.react,
+                push_succeeded=lambda: self.react("push succeeded"),
             ),
             clock=self.clock,
             newest=lambda: self.journal,
@@ -216,7 +216,7 @@ async def test_a_push_that_fails_is_repeated(world: World) -> None:
         world.grow()
         await mirroring.written()
 
-    assert world.reacted == ["no route to host", "no route to host", "relieved"]
+    assert world.reacted == ["no route to host", "no route to host", "push succeeded"]
 
 
 async def test_an_execution_that_cannot_be_read_for_a_push_is_tried_again(world: World) -> None:
@@ -226,7 +226,7 @@ async def test_an_execution_that_cannot_be_read_for_a_push_is_tried_again(world:
         world.grow()
         await mirroring.written()
 
-    assert world.reacted == ["the disk is full", "relieved"]
+    assert world.reacted == ["the disk is full", "push succeeded"]
 
 
 async def test_a_push_that_arrives_late_is_recognised(world: World) -> None:
@@ -254,7 +254,7 @@ async def test_nothing_is_written_while_the_lease_has_run_out(world: World) -> N
         await mirroring.may_write()
         assert mirroring.is_held
 
-    assert world.reacted == ["lapsed", "no route to host", "relieved", "regained"]
+    assert world.reacted == ["lease expired", "no route to host", "push succeeded", "lease renewed"]
 
 
 async def test_the_lease_counts_from_the_beginning_of_a_push(world: World) -> None:
@@ -329,8 +329,8 @@ async def test_a_mirror_that_cannot_be_reached_ends_all_the_same(world: World) -
         assert not await mirroring.end(0)
         await written.wait()
 
-    assert world.reacted[0] == "lapsed"
-    assert world.reacted[-1] == "regained"
+    assert world.reacted[0] == "lease expired"
+    assert world.reacted[-1] == "lease renewed"
 
 
 # --- the status for clients ---------------------------------------------------------------------
@@ -374,8 +374,8 @@ async def test_the_status_says_who_has_the_lease_and_how_long(world: World) -> N
         world.answers += [unreachable] * 1000
         world.clock.seconds += TTL
         await world.has_reacted()
-        lapsed = shown_status(world, mirroring)
-        assert (lapsed.lease_held, lapsed.lease_seconds_left) == (False, 0)
+        lease_expired = shown_status(world, mirroring)
+        assert (lease_expired.lease_held, lease_expired.lease_seconds_left) == (False, 0)
 
 
 async def test_the_status_has_the_error_of_git_until_a_push_succeeds(world: World) -> None:

@@ -168,7 +168,7 @@ def test_the_remote_stays_small(machine: Machine, bare: Path, thoroughly: bool) 
 
     small_files = "objects/[0-9a-f][0-9a-f]/*"
     assert not list(bare.glob(small_files))
-    machine.remote.tidy(thoroughly=thoroughly)
+    machine.remote.clean_up(thoroughly=thoroughly)
     for each in (bare, machine.repository.path):
         assert len(list(each.glob("objects/pack/*.pack"))) <= 2
         assert not list(each.glob(small_files))

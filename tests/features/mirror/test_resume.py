@@ -119,7 +119,7 @@ class Owner:
         return ExecutionSource(
             self.layout,
             self.repository,
-            at_rest=self.engine.still,
+            quiesced=self.engine.quiesced,
             newest=lambda: Position(len(LINES), sum(map(len, LINES))),
             clean=lambda content: content,
             folders=self.folders,

@@ -146,6 +146,6 @@ def test_a_recent_notification_is_not_repeated() -> None:
     assert digest.due(60.0) == ()
     digest.offer(note(2), 2.0)
     digest.offer(note(2), 3.0)
-    (held,) = digest.rest()
+    (held,) = digest.take_held()
     assert held.count == 1
-    assert digest.rest() == ()
+    assert digest.take_held() == ()

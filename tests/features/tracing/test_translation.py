@@ -526,7 +526,7 @@ def test_another_server_ends_what_one_has_begun() -> None:
         before = [each for event, state in pairs for each in begun.handle(event, state)]
         state = story.states[ended - 1] if ended else EMPTY
         follows = Tracing("nightly")
-        follows.recall(state, story.events[:ended])
+        follows.restore_spans(state, story.events[:ended])
         parts = spans_of([*before, *story.exported(follows, since=ended)])
         is_open = bool(state.runs) and state.runs[0].status == "running"
         if not is_open:  # What was noted for the next run is lost with the server.
@@ -545,7 +545,7 @@ def test_events_before_a_run_are_not_taken_for_its_own() -> None:
     (expected,) = (span for span in spans_of(story.exported(Tracing("nightly"))) if span.links)
     for first in range(failed_at + 1):
         follows = Tracing("nightly")
-        follows.recall(story.states[ended - 1], story.events[first:ended])
+        follows.restore_spans(story.states[ended - 1], story.events[first:ended])
         *_, run = spans_of(story.exported(follows, since=ended))
         assert run == expected, f"from event {first}"
 
@@ -555,7 +555,7 @@ def test_a_run_whose_journal_is_too_long_is_ended_all_the_same() -> None:
     story = an_agent_at_work()
     agent = traceparent(ONE, story.state.runs[0].codons[0], is_sampled=True)
     follows = Tracing("nightly")
-    follows.recall(story.state, [])
+    follows.restore_spans(story.state, [])
     since = len(story.events)
     story.move(failed())
     story.append(RunCrashed(run_id=ONE, end_time=story.now(), server_pid=1))

@@ -35,8 +35,8 @@ def an_update(text: str, kind: str = "message") -> dict[str, Any]:
 class AnAgent:
     """An agent that returns canned responses and records the requests."""
 
-    def __init__(self, story: AcpTranslator, **answers: Any) -> None:
-        self._story = story
+    def __init__(self, translator: AcpTranslator, **answers: Any) -> None:
+        self._translator = translator
         self._answers = {
             "initialize": {"protocolVersion": 1},
             "session/new": {"sessionId": "s1"},
@@ -52,7 +52,7 @@ class AnAgent:
             raise answer
 
         for update in answer.pop("updates", ()):
-            self._story.receive(update)
+            self._translator.receive(update)
 
         return answer
 
@@ -60,7 +60,7 @@ class AnAgent:
         self.asked[method] = params
 
 
-class Voice:
+class RecordedOutput:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -76,15 +76,15 @@ class Talk:
 
     def __init__(self, order: dict[str, Any], answers: dict[str, Any]) -> None:
         fields = {"command": ("a",), "prompt": "do it", "work_tree": "/w", "model": "large"}
-        self.voice = Voice()
-        self.story = AcpTranslator(self.voice.emit, lambda: None)
-        self.agent = AnAgent(self.story, **answers)
+        self.output = RecordedOutput()
+        self.translator = AcpTranslator(self.output.emit, lambda: None)
+        self.agent = AnAgent(self.translator, **answers)
         self.began: list[tuple[str, str]] = []
         self.dialogue = Dialogue(
             BridgeOrder(**fields | order),
             self.agent,
-            self.story,
-            self.voice,
+            self.translator,
+            self.output,
             lambda session, model: self.began.append((session, model)),
         )
 
@@ -92,7 +92,7 @@ class Talk:
 async def talk(order: dict[str, Any] | None = None, **answers: Any) -> tuple[Ended, Talk]:
     held = Talk(order or {}, {name.replace("_", "/", 1): each for name, each in answers.items()})
     with limited():
-        return await held.dialogue.hold(), held
+        return await held.dialogue.run(), held
 
 
 async def test_nothing_is_offered_that_the_bridge_does_not_do() -> None:
@@ -127,7 +127,7 @@ async def test_the_hanks_model_is_set_where_the_agent_has_it(
     setting = {"session/set_config_option", "session/set_model"} & held.agent.asked.keys()
     assert setting == ({method} if method else set())
     assert held.began == [("s1", at_work)]
-    assert bool(held.voice.notes) == (method is None)
+    assert bool(held.output.notes) == (method is None)
 
 
 async def test_a_name_that_two_makers_have_is_nobodys() -> None:
@@ -175,7 +175,7 @@ async def test_a_session_is_taken_up_as_the_agent_can(within, load, forks, metho
     held = Talk(
         order, answers | {"initialize": {"protocolVersion": 1, "agentCapabilities": abilities}}
     )
-    assert (await held.dialogue.hold()).success
+    assert (await held.dialogue.run()).success
     assert held.agent.asked[method]["sessionId"] == "s0"
     assert held.began[0][0] == ("s9" if method == "session/fork" else "s0")
 
@@ -283,14 +283,14 @@ async def test_a_cost_is_that_of_this_conversation(resumed, before, cost) -> Non
         "session/prompt": {"stopReason": "end_turn", "updates": [an_update("done"), usage(3)]},
     }
     held = Talk({"resume": "s0"} if resumed else {}, answers)
-    assert (await held.dialogue.hold()).spent.get("total_cost_usd") == cost
+    assert (await held.dialogue.run()).spent.get("total_cost_usd") == cost
 
 
 async def test_a_cancel_before_the_prompt_ends_the_dialogue() -> None:
     """A cancel before the prompt ends the dialogue, since there is no turn to cancel."""
     held = Talk({}, {})
     await held.dialogue.cancel()
-    assert await held.dialogue.hold() == Ended(False, "The agent's turn was cancelled.")
+    assert await held.dialogue.run() == Ended(False, "The agent's turn was cancelled.")
 
 
 def test_an_order_arrives_as_it_was_given() -> None:

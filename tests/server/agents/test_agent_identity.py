@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.hank import Codon, CommandAgentSpec
 from hankweave_server.agents.preflight import AgentIdentities
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.domain.reuse.key import AgentIdentity
 
 COMMAND = ("worker", "-B", "tools/work.py", "--rules=rules.toml", "50", "x" * 5_000)
@@ -30,10 +30,10 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def identify(tmp_path: Path, tree: Path) -> Callable[[CommandAgentSpec], AgentIdentity]:
-    roster = Roster(
+    selector = AgentSelector(
         chosen=None, hank_directory=tmp_path, sessions=tmp_path, homes=tmp_path, asks_first=False
     )
-    identities = AgentIdentities(roster, tree, may_run_programs=False)
+    identities = AgentIdentities(selector, tree, may_run_programs=False)
     env = {"PATH": str(tmp_path / "bin")}
 
     def identified(spec: CommandAgentSpec) -> AgentIdentity:

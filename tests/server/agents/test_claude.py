@@ -163,7 +163,7 @@ async def test_claude_forks_at_a_message_that_its_transcript_has(
 
 async def test_claude_goes_on_without_being_prompted_again(a_task, given) -> None:
     """An interrupted session is told only to continue."""
-    task = a_task("the prompt", resume_session="s1", forks=True, goes_on=True)
+    task = a_task("the prompt", resume_session="s1", forks=True, continues=True)
     assert (await given(ClaudeAgent(), task))["prompt"] == GO_ON
 
 

@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.hank import Codon
 from hankweave_server.agents.base import AgentNotFound
 from hankweave_server.agents.preflight import AgentCheck, check_agents
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 
 VARIABLES = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -49,7 +49,7 @@ def codon(name: str = "one", **fields: Any) -> Codon:
 
 
 def checked(*codons: Codon, agent: str | None = None, model: str | None = None) -> list[AgentCheck]:
-    roster = Roster(
+    selector = AgentSelector(
         chosen=agent,
         hank_directory=Path("/hank"),
         sessions=Path("/x"),
@@ -57,7 +57,7 @@ def checked(*codons: Codon, agent: str | None = None, model: str | None = None) 
         asks_first=False,
         model=model,
     )
-    return list(check_agents(codons, roster, None))
+    return list(check_agents(codons, selector, None))
 
 
 def faults(*codons: Codon, **choice: str) -> list[str]:

@@ -19,21 +19,21 @@ if not peers.can_recognize():
 CLIENT = """
 import os, socket, struct, sys
 
-group, address, port, *deeds = sys.argv[1:]
+group, address, port, *actions = sys.argv[1:]
 if group:
     open(group + "/cgroup.procs", "w").write("0")
 
 connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 connection.connect((address, int(port)))
-if "pass it on" in deeds:
+if "pass it on" in actions:
     if os.fork() != 0:
         os._exit(0)
 
     open(os.path.dirname(group) + "/cgroup.procs", "w").write("0")
 
-if "send and close" in deeds:
+if "send and close" in actions:
     connection.sendall(b"an order")
-    if "reset" in deeds:
+    if "reset" in actions:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     connection.close()
@@ -53,7 +53,7 @@ def group() -> Iterator[Path]:
 
 
 def is_confined(
-    group: Path | None, *deeds: str, host: str = "127.0.0.1", address: str = ""
+    group: Path | None, *actions: str, host: str = "127.0.0.1", address: str = ""
 ) -> bool:
     """Return the verdict on a connection of a process, which is in the group if there is one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -61,14 +61,14 @@ def is_confined(
         port = str(listener.getsockname()[1])
         client = [sys.executable, "-I", "-S", "-c", CLIENT, str(group or ""), address or host, port]
         with subprocess.Popen(
-            [*client, *deeds], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*client, *actions], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process:
             assert process.stdout is not None
             connection, _ = listener.accept()
             with connection:
                 assert process.stdout.readline() == b"done\n"
                 verdict = peers.is_confined(connection)
-                if "send and close" in deeds:
+                if "send and close" in actions:
                     assert connection.recv(64) == b"an order"
 
             process.communicate()
@@ -88,10 +88,10 @@ def test_a_connection_of_a_confined_program_is_recognized(
     assert not is_confined(None, host=host, address=address)
 
 
-@pytest.mark.parametrize("deeds", [(), ("reset",)], ids=["closed", "reset"])
-def test_a_program_that_is_gone_is_no_other_machine(group: Path, deeds: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("actions", [(), ("reset",)], ids=["closed", "reset"])
+def test_a_program_that_is_gone_is_no_other_machine(group: Path, actions: tuple[str, ...]) -> None:
     """Its data can still be read, but the kernel no longer knows its socket."""
-    assert is_confined(group, "send and close", *deeds)
+    assert is_confined(group, "send and close", *actions)
 
 
 def test_a_socket_keeps_its_group(group: Path) -> None:

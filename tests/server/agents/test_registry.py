@@ -13,7 +13,7 @@ from hankweave_server.agents.acp.adapter import AcpAgent
 from hankweave_server.agents.base import Agent
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
-from hankweave_server.agents.registry import CommandAgent, Roster
+from hankweave_server.agents.registry import AgentSelector, CommandAgent
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.hank.agents import BY_NAME
 
@@ -29,8 +29,8 @@ def a_codon(model: str = "m", **spec: Any) -> Codon:
     )
 
 
-def a_roster(chosen: str | None = None, model: str | None = None) -> Roster:
-    return Roster(
+def a_selector(chosen: str | None = None, model: str | None = None) -> AgentSelector:
+    return AgentSelector(
         chosen=chosen,
         hank_directory=Path("/hank"),
         sessions=HOMES.parent / "sessions",
@@ -41,7 +41,7 @@ def a_roster(chosen: str | None = None, model: str | None = None) -> Roster:
 
 
 def agent(chosen: str | None = None, **spec: Any) -> Agent:
-    return a_roster(chosen).agent_for(a_codon(**spec))
+    return a_selector(chosen).agent_for(a_codon(**spec))
 
 
 @pytest.mark.parametrize(
@@ -58,35 +58,35 @@ def test_the_model_selects_the_agent_where_nothing_else_does(
 ) -> None:
     """The agent is given the model name in its own form."""
     codon = a_codon(model)
-    assert isinstance(a_roster().agent_for(codon), kind)
-    assert a_roster().model_for(codon) == called
+    assert isinstance(a_selector().agent_for(codon), kind)
+    assert a_selector().model_for(codon) == called
 
 
 def test_a_named_agent_wins_over_the_model() -> None:
     """An agent named by the hank or the command line wins; the model name is converted for it."""
     codex = a_codon("sonnet", type="codex")
-    assert isinstance(a_roster().agent_for(codex), CodexAgent)
-    assert isinstance(a_roster("claude").agent_for(a_codon("gpt-5")), ClaudeAgent)
-    assert a_roster("opencode").model_for(a_codon("anthropic/claude-x")) == "anthropic/claude-x"
-    assert a_roster("claude").model_for(a_codon("anthropic/claude-x")) == "claude-x"
+    assert isinstance(a_selector().agent_for(codex), CodexAgent)
+    assert isinstance(a_selector("claude").agent_for(a_codon("gpt-5")), ClaudeAgent)
+    assert a_selector("opencode").model_for(a_codon("anthropic/claude-x")) == "anthropic/claude-x"
+    assert a_selector("claude").model_for(a_codon("anthropic/claude-x")) == "claude-x"
 
 
 def test_the_model_of_the_command_line_selects_the_agent_too() -> None:
-    codon, roster = a_codon("sonnet"), a_roster(model="openai/gpt-5.2")
-    assert isinstance(roster.agent_for(codon), CodexAgent)
-    assert roster.model_for(codon) == "gpt-5.2"
+    codon, selector = a_codon("sonnet"), a_selector(model="openai/gpt-5.2")
+    assert isinstance(selector.agent_for(codon), CodexAgent)
+    assert selector.model_for(codon) == "gpt-5.2"
 
 
 def test_effort_behind_a_models_name_becomes_a_setting_of_codex() -> None:
     """An effort suffix becomes a Codex setting, unless the hank sets one itself."""
-    selected = a_roster().agent_for(a_codon("gpt-5.2-high"))
+    selected = a_selector().agent_for(a_codon("gpt-5.2-high"))
     assert isinstance(selected, CodexAgent)
     assert selected.config == {"model_reasoning_effort": '"high"'}
     own = a_codon("gpt-5.2-high", type="codex", config={"model_reasoning_effort": '"low"'})
-    named = a_roster().agent_for(own)
+    named = a_selector().agent_for(own)
     assert isinstance(named, CodexAgent)
     assert named.config == {"model_reasoning_effort": '"low"'}
-    assert a_roster().model_for(own) == "gpt-5.2"
+    assert a_selector().model_for(own) == "gpt-5.2"
 
 
 def test_of_several_agents_the_first_that_is_installed_runs_the_model(
@@ -100,11 +100,11 @@ def test_of_several_agents_the_first_that_is_installed_runs_the_model(
     assert command_for(codon) == ("opencode", "acp")
     install(tmp_path / "pi-acp")
     assert command_for(codon) == ("pi-acp",)
-    assert a_roster().model_for(codon) == "openai/gpt-5.4"
+    assert a_selector().model_for(codon) == "openai/gpt-5.4"
 
 
 def command_for(codon: Codon) -> tuple[str, ...]:
-    agent = a_roster().agent_for(codon)
+    agent = a_selector().agent_for(codon)
     assert isinstance(agent, AcpAgent)
     return agent.command
 
@@ -117,10 +117,10 @@ def install(program: Path) -> None:
 def test_claude_on_bedrock_gets_the_keys_of_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other agents and other Claude models do not get them."""
     codon = a_codon("amazon-bedrock/anthropic.claude-3-haiku-20240307-v1:0")
-    claude = a_roster().agent_for(codon)
+    claude = a_selector().agent_for(codon)
     assert isinstance(claude, ClaudeAgent)
     assert claude.on_bedrock
-    other = a_roster().agent_for(a_codon("sonnet"))
+    other = a_selector().agent_for(a_codon("sonnet"))
     assert isinstance(other, ClaudeAgent)
     assert not other.on_bedrock
 

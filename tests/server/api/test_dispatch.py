@@ -83,7 +83,7 @@ class Recorder:
         return "an answer"
 
 
-class Desk:
+class Harness:
     """A dispatcher with a stand-in for all handlers."""
 
     def __init__(
@@ -173,46 +173,46 @@ def test_two_handlers_of_one_command_are_an_error_of_the_program() -> None:
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_during_a_rollback_only_what_cannot_disturb_it_is_done(command: CommandData) -> None:
     """Reads, pings and shutdowns are done; all others are refused with ROLLBACK_IN_PROGRESS."""
-    desk = Desk(rolling_back=True)
+    harness = Harness(rolling_back=True)
     if command.DURING_ROLLBACK:
-        await desk.take(command)
+        await harness.take(command)
         return
 
     with pytest.raises(Refused) as refused:
-        await desk.take(command)
+        await harness.take(command)
 
     assert refused.value.code is ErrorCode.ROLLBACK_IN_PROGRESS
-    assert not desk.recorder.asked
+    assert not harness.recorder.asked
 
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandData) -> None:
     """Starting commands get INSUFFICIENT_SPACE and change nothing; reads and shutdowns are done."""
-    desk = Desk(full=True)
+    harness = Harness(full=True)
     if not command.NEEDS_ROOM:
-        await desk.take(command)
-        assert desk.recorder.asked
+        await harness.take(command)
+        assert harness.recorder.asked
         return
 
     with pytest.raises(Refused) as refused:
-        await desk.take(command)
+        await harness.take(command)
 
     assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
     assert refused.value.hint
-    assert not desk.recorder.asked
+    assert not harness.recorder.asked
 
 
 async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_with_it() -> None:
     """The client gets INSUFFICIENT_SPACE and no internal error, whichever write failed."""
-    desk = Desk()
-    desk.recorder.fault = FULL
+    harness = Harness()
+    harness.recorder.fault = FULL
     for _ in range(2):
         with pytest.raises(Refused) as refused:
-            await desk.take(CheckpointCreate())
+            await harness.take(CheckpointCreate())
 
         assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
 
-    assert len(desk.recorder.asked) == 1
+    assert len(harness.recorder.asked) == 1
 
 
 def _of_the_store(problem: OSError) -> Exception:
@@ -228,10 +228,10 @@ async def test_what_the_system_refuses_is_no_internal_error(
     number: int, path: str | None, form: Callable[[OSError], Exception]
 ) -> None:
     """It has a code, the path and a next step, whichever command has met it."""
-    desk = Desk()
-    desk.recorder.fault = form(OSError(number, os.strerror(number), path))
+    harness = Harness()
+    harness.recorder.fault = form(OSError(number, os.strerror(number), path))
     with pytest.raises(Refused) as refused:
-        await desk.take(CheckpointCreate())
+        await harness.take(CheckpointCreate())
 
     assert refused.value.hint
     if number in (errno.ENOSPC, errno.EDQUOT):
@@ -266,10 +266,10 @@ async def test_a_store_that_fails_is_no_internal_error(
     fault: Exception, code: str, place: str
 ) -> None:
     """It has a code, a place and a next step, whichever command has met it."""
-    desk = Desk()
-    desk.recorder.fault = fault
+    harness = Harness()
+    harness.recorder.fault = fault
     with pytest.raises(Refused) as refused:
-        await desk.take(CheckpointCreate())
+        await harness.take(CheckpointCreate())
 
     assert refused.value.code == code
     assert place in refused.value.message
@@ -279,17 +279,17 @@ async def test_a_store_that_fails_is_no_internal_error(
 
 async def test_a_defect_that_an_error_of_the_system_led_to_stays_one() -> None:
     """It is not blamed on the disk."""
-    desk = Desk()
+    harness = Harness()
     try:
         try:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         except OSError:
             _ = {}["no such key"]
     except KeyError as error:
-        desk.recorder.fault = error
+        harness.recorder.fault = error
 
     with pytest.raises(KeyError):
-        await desk.take(CheckpointCreate())
+        await harness.take(CheckpointCreate())
 
 
 GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
@@ -298,32 +298,32 @@ GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
 async def test_a_command_for_another_run_is_refused(command: CommandData) -> None:
     """With `expectedRunId` a stale client changes nothing; for the current run it works."""
-    desk = Desk()
+    harness = Harness()
     stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused) as refused:
-        await desk.take(stale)
+        await harness.take(stale)
 
     assert (refused.value.code, refused.value.path) == (
         ErrorCode.STALE_RUN,
         "$.data.expectedRunId",
     )
     assert CURRENT in refused.value.message
-    assert not desk.recorder.asked
-    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
-    assert desk.recorder.asked
+    assert not harness.recorder.asked
+    await harness.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
+    assert harness.recorder.asked
 
 
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
 async def test_the_newest_run_guards_where_none_is_current(command: CommandData) -> None:
     """A client that knows only an ended run is refused as soon as a newer run exists."""
-    desk = Desk(has_ended=True)
+    harness = Harness(has_ended=True)
     stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused, match=CURRENT):
-        await desk.take(stale)
+        await harness.take(stale)
 
-    assert not desk.recorder.asked
-    await desk.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
-    assert desk.recorder.asked
+    assert not harness.recorder.asked
+    await harness.take(msgspec.structs.replace(command, expected_run_id=CURRENT))
+    assert harness.recorder.asked
 
 
 def test_all_that_moves_the_execution_can_be_guarded() -> None:
@@ -351,9 +351,9 @@ async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
 
 async def test_what_writes_names_the_command_as_its_cause() -> None:
     """The command's id is the cause that a handler gives to the events it records."""
-    desk = Desk()
-    await desk.take(CheckpointCreate())
-    assert [request.causes for request in desk.recorder.requests] == [("command-1",)]
+    harness = Harness()
+    await harness.take(CheckpointCreate())
+    assert [request.causes for request in harness.recorder.requests] == [("command-1",)]
 
 
 class Listed:

@@ -101,7 +101,7 @@ async def test_a_query_that_takes_too_long_is_ended(
     """A query over its time limit gets RESULT_TOO_LARGE with a hint; the next one is answered."""
     async with queries_over(long_journal) as (queries, _):
         with monkeypatch.context() as patch:
-            patch.setattr(query_module, "PATIENCE_SECONDS", -1.0)
+            patch.setattr(query_module, "QUERY_SECONDS", -1.0)
             with pytest.raises(Refused) as refused:
                 await queries.answer(COUNTS)
 

@@ -38,9 +38,9 @@ class Failing:
         self.asked: list[RollbackRequest] = []
 
     async def perform(
-        self, journey: RollbackRequest, _causes: tuple[int | str, ...]
+        self, rollback_request: RollbackRequest, _causes: tuple[int | str, ...]
     ) -> RollbackReport:
-        self.asked.append(journey)
+        self.asked.append(rollback_request)
         raise self._fault
 
 

@@ -208,13 +208,13 @@ def test_a_name_outside_of_the_tree_is_reported(lab):
     made = lab.checkpoint()
     lab.write("a", "two")
     os.link(lab.path("a"), lab.layout.root / "outside")
-    foreseen = lab.engine.foresee_losses(lab.engine.plan_restore(made.sha, ("**",)))
+    expected = lab.engine.preview_losses(lab.engine.plan_restore(made.sha, ("**",)))
 
     report = lab.rollback(made.sha)
 
     assert (lab.layout.root / "outside").read_text() == "two"
-    assert report.lost_attributes == foreseen
-    (lost,) = foreseen
+    assert report.lost_attributes == expected
+    (lost,) = expected
     assert (lost.path, "hard links" in lost.sentence) == (b"a", True)
 
 

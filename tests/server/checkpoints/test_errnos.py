@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.fsutil import described, next_step, os_error_in
-from hankweave_server.git.errors import is_for_want_of_room
+from hankweave_server.git.errors import is_out_of_space
 from hankweave_server.paths import Layout
 from support.checkpointing import a_request
 from support.refusing_system import ERRNOS, OPERATIONS, Refusals
@@ -42,7 +42,7 @@ def met(folder: Path, operation: str, number: int, only: int | None = None) -> i
             problem = os_error_in(error)
             assert problem is not None
             assert problem.errno == number
-            assert is_for_want_of_room(error) == (number in (errno.ENOSPC, errno.EDQUOT))
+            assert is_out_of_space(error) == (number in (errno.ENOSPC, errno.EDQUOT))
             assert "/" in described(problem, layout.root)
             assert next_step(problem)
 

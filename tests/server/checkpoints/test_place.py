@@ -25,15 +25,15 @@ def layout(tmp_path: Path) -> Layout:
 def test_a_folder_that_is_gone_is_named_until_it_is_back(layout: Layout, name: str) -> None:
     """A missing folder is named in the error, and accepted again once it is moved back."""
     place = StorePlace.of(layout)
-    place.require_unmoved()
+    place.require_same_store()
     folder = layout.root / name
     folder.rename(layout.root / "moved")
     with pytest.raises(StoreMoved, match="was moved or removed") as moved:
-        place.require_unmoved()
+        place.require_same_store()
 
     assert str(folder) in str(moved.value)
     (layout.root / "moved").rename(folder)
-    place.require_unmoved()
+    place.require_same_store()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -44,7 +44,7 @@ def test_neither_a_link_nor_another_folder_passes_for_it(layout: Layout, name: s
     folder.rename(layout.root / "moved")
     folder.symlink_to(layout.root / "moved")
     with pytest.raises(StoreMoved, match="was replaced by a link"):
-        place.require_unmoved()
+        place.require_same_store()
 
     for refused in (refuse_links, CheckpointEngine.open):
         with pytest.raises(StoreMoved, match="is a link to"):
@@ -53,4 +53,4 @@ def test_neither_a_link_nor_another_folder_passes_for_it(layout: Layout, name: s
     folder.unlink()
     folder.mkdir()
     with pytest.raises(StoreMoved, match=r"was (replaced|moved)"):
-        place.require_unmoved()
+        place.require_same_store()

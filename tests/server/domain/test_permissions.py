@@ -23,13 +23,13 @@ from hankweave_protocol.ids import ClientId
 from hankweave_server.domain.permission_patterns import Call, MalformedPattern, PatternPlace, parse
 from hankweave_server.domain.permissions import (
     Denied,
+    NeedsAnswer,
     PermissionVerdict,
     Permitted,
-    Unsettled,
+    answer_on_expiry,
     by_policy,
     can_ask,
     can_refuse,
-    for_want_of_an_answer,
     is_asked_for,
     permissions_of,
     policy_of,
@@ -68,9 +68,9 @@ def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -
 
 def test_a_person_is_asked_where_no_list_matches() -> None:
     """The reason is that nothing matches, or that the matching pattern allows no chain."""
-    assert judge(LS) == Unsettled("No rule covers this call of Bash.")
+    assert judge(LS) == NeedsAnswer("No rule covers this call of Bash.")
     reason = "Bash(ls*) allows one plain command, and this is not one."
-    assert judge(CHAIN, allow=("Bash(ls*)",)) == Unsettled(reason)
+    assert judge(CHAIN, allow=("Bash(ls*)",)) == NeedsAnswer(reason)
 
 
 @given(st.sampled_from(["Bash", "Write", "mcp__a__b"]), st.text())
@@ -117,7 +117,7 @@ def test_silence_is_an_answer_too() -> None:
     """After `timeoutSeconds` the answer is `onTimeout`."""
     policy = policy_of(Permissions(timeout_seconds=1.5, on_timeout="allow"))
     assert policy.timeout == timedelta(seconds=1.5)
-    answer = for_want_of_an_answer(policy)
+    answer = answer_on_expiry(policy)
     assert (answer.decision, answer.by, answer.rule) == ("allow", "timeout", "onTimeout")
     assert answer.message == "There was no answer within 1.5 s."
 
@@ -131,7 +131,7 @@ def test_silence_is_an_answer_too() -> None:
             PermissionVerdict("deny", "client", client_id=ClientId("c"), message="Not today."),
             "the user who is watching this run denied it. Not today.",
         ),
-        (for_want_of_an_answer(policy_of(Permissions())), "it was not allowed. There was no"),
+        (answer_on_expiry(policy_of(Permissions())), "it was not allowed. There was no"),
     ],
 )
 def test_an_agent_receives_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:
@@ -216,4 +216,4 @@ def test_an_added_rule_spares_a_question_and_overrules_no_denial(
 ) -> None:
     """A call that the lists of another codon deny, or its `otherwise`, stays denied."""
     assert policy_of(permissions).judge(LS, [parse("Bash(ls)")]) == judged
-    assert isinstance(policy_of(Permissions()).judge(CHAIN, [parse("Bash(ls)")]), Unsettled)
+    assert isinstance(policy_of(Permissions()).judge(CHAIN, [parse("Bash(ls)")]), NeedsAnswer)

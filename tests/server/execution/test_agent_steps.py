@@ -80,6 +80,6 @@ def test_a_tool_that_never_returns_holds_up_one_step_only() -> None:
     """An unanswered call is dropped at the next answer."""
     steps = AgentSteps(every=1)
     steps.called("lost")
-    steps.spoke()
+    steps.note_message()
     steps.called("b")
     assert steps.returned("b") == "architect:checkpoint:step-1"

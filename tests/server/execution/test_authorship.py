@@ -186,7 +186,7 @@ def test_a_program_that_reports_no_calls_may_have_changed_anything() -> None:
     """Until its first message it is not known whether it reports any."""
     calls = AgentCalls(waits=False)
     assert calls.reach == ANYTHING
-    calls.spoke()
+    calls.note_message()
     assert calls.reach == NOTHING
     calls.printed()
     assert calls.reach == ANYTHING
@@ -195,7 +195,7 @@ def test_a_program_that_reports_no_calls_may_have_changed_anything() -> None:
 def test_calls_of_an_agent_that_does_not_wait_may_have_begun_before_they_were_read() -> None:
     """However many calls it is ahead, what they name and was credited to people is the agent's."""
     calls = AgentCalls(waits=False)
-    calls.spoke()
+    calls.note_message()
     calls.credit(frozenset({b"a.txt", b"b.txt", b"c.txt"}))
     assert calls.called("1", "Write", {}, A) == {b"a.txt"}
     assert calls.called("2", "Write", {}, A) == frozenset()
@@ -205,7 +205,7 @@ def test_calls_of_an_agent_that_does_not_wait_may_have_begun_before_they_were_re
 def test_a_call_that_is_read_while_a_scan_is_recorded_takes_what_it_names() -> None:
     """The scan began before the call was read, and the agent had written the file before that."""
     calls = AgentCalls(waits=False)
-    calls.spoke()
+    calls.note_message()
     assert calls.scans() == NOTHING
     calls.called("1", "Write", {}, A)
     assert calls.credit(frozenset({b"a.txt", b"b.txt"})) == {b"a.txt"}
@@ -215,7 +215,7 @@ def test_a_call_that_is_read_while_a_scan_is_recorded_takes_what_it_names() -> N
 def test_a_call_that_may_change_anything_takes_only_what_changed_since_the_call_before() -> None:
     """Otherwise every edit that a person ever made beside the agent would be the agent's."""
     calls = AgentCalls(waits=False)
-    calls.spoke()
+    calls.note_message()
     calls.credit(frozenset({b"a.txt"}))
     assert calls.called("1", "Read", {}, NOTHING) == frozenset()
     assert calls.called("2", "Write", {}, B) == frozenset()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from hankweave_protocol.instants import to_text
 from hankweave_protocol.state import CodonWait
-from hankweave_server.execution.codon.waits import Foreseen
+from hankweave_server.execution.codon.waits import WaitDeadline
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -47,31 +47,31 @@ def a_wait(until: datetime, since: datetime = NOON) -> CodonWait:
 def test_a_wait_ends_at_its_instant() -> None:
     """After as long as it was foreseen; a machine that sleeps meanwhile changes nothing."""
     clocks = Clocks()
-    foreseen = Foreseen(a_wait(NOON + HOUR), clocks)
-    assert foreseen.over_by() == -HOUR
+    deadline = WaitDeadline(a_wait(NOON + HOUR), clocks)
+    assert deadline.over_by() == -HOUR
     clocks.pass_by(HOUR + MINUTE)
-    assert foreseen.over_by() == MINUTE
+    assert deadline.over_by() == MINUTE
 
 
 def test_a_clock_that_is_set_back_makes_no_wait_longer() -> None:
     clocks = Clocks()
-    foreseen = Foreseen(a_wait(NOON + MINUTE), clocks)
+    deadline = WaitDeadline(a_wait(NOON + MINUTE), clocks)
     clocks.pass_by(MINUTE / 2, set_by=-HOUR)
-    assert foreseen.over_by() == -MINUTE / 2
+    assert deadline.over_by() == -MINUTE / 2
     clocks.pass_by(MINUTE / 2)
-    assert foreseen.over_by() == timedelta(0)
+    assert deadline.over_by() == timedelta(0)
 
 
 def test_a_clock_that_is_set_forward_ends_a_wait() -> None:
     """The instant was the provider's; if the limit still holds, the next request says so."""
     clocks = Clocks()
-    foreseen = Foreseen(a_wait(NOON + MINUTE), clocks)
+    deadline = WaitDeadline(a_wait(NOON + MINUTE), clocks)
     clocks.pass_by(timedelta(0), set_by=HOUR)
-    assert foreseen.over_by() == HOUR - MINUTE
+    assert deadline.over_by() == HOUR - MINUTE
 
 
 def test_after_a_restart_a_wait_lasts_no_longer_than_as_a_whole() -> None:
     """Its server may have ended before the clock was set back, which no later one can see."""
     clocks = Clocks(wall=NOON - HOUR)
-    foreseen = Foreseen(a_wait(NOON + MINUTE), clocks)
-    assert foreseen.over_by() == -MINUTE
+    deadline = WaitDeadline(a_wait(NOON + MINUTE), clocks)
+    assert deadline.over_by() == -MINUTE

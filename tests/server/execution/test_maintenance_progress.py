@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.events import StoreProgress
 from hankweave_server.background_tasks import alongside
 from hankweave_server.execution.maintenance.progress import (
-    PATIENCE_SECONDS,
+    DELAY_SECONDS,
     POLL_SECONDS,
     ProgressWatch,
 )
@@ -42,7 +42,7 @@ def test_a_quick_operation_reports_no_progress() -> None:
     bench = Bench()
     with bench.watch.watching("capture") as meter:
         meter.begin("reading", "files", 10)
-        bench.seconds += PATIENCE_SECONDS / 2
+        bench.seconds += DELAY_SECONDS / 2
         bench.watch.poll()
         meter.advance(10)
 

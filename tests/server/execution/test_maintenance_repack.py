@@ -83,7 +83,7 @@ class BusyStore:
 
 
 @dataclass
-class Desk:
+class Fixture:
     """A repacker with its store and its published events."""
 
     packing: Repacker
@@ -117,20 +117,20 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
+async def a_fixture(folder: Path, store: BusyStore) -> AsyncIterator[Fixture]:
     ledger = await Ledger.open(Layout.of_execution(folder), SteppingClock())
     engine = cast(
         "CheckpointEngine",
-        SimpleNamespace(housekeeping=store, require_unmoved=lambda: None, tip=store.tip),
+        SimpleNamespace(housekeeping=store, require_same_store=lambda: None, tip=store.tip),
     )
     checkpointer = Checkpointer(engine, ledger, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
         quiet = Quiet()
-        desk = Desk(Repacker(ledger, checkpointer, quiet), store, checkpointer, tasks, quiet)
-        with ledger.subscribe(desk.handle):
-            yield desk
-            desk.packing.stop()
+        fixture = Fixture(Repacker(ledger, checkpointer, quiet), store, checkpointer, tasks, quiet)
+        with ledger.subscribe(fixture.handle):
+            yield fixture
+            fixture.packing.stop()
             tasks.cancel_scope.cancel()
 
 
@@ -141,54 +141,56 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_accumulated_objects_are_packed_and_reported(tmp_path: Path) -> None:
     """The store is repacked after the start, and when a checkpoint makes it necessary."""
-    async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        first = await desk.next_event(1)
+    async with a_fixture(tmp_path, BusyStore(steps=3)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        first = await fixture.next_event(1)
         assert isinstance(first, StoreConsolidated)
         assert (first.packs_before, first.packs_after) == (3, 0)
-        desk.store.steps = 2
-        desk.packing.wake()
-        second = await desk.next_event(2)
+        fixture.store.steps = 2
+        fixture.packing.wake()
+        second = await fixture.next_event(2)
         assert isinstance(second, StoreConsolidated)
         assert second.packs_before == 2
 
 
 async def test_a_call_of_the_engine_does_not_wait_for_a_step(tmp_path: Path) -> None:
     """Calls are served while a step is in progress; the step continues, and is in the status."""
-    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        await desk.has_begun()
-        assert [work.name for work in desk.quiet.behind] == ["packing"]
+    async with a_fixture(tmp_path, BusyStore(steps=5, waits=True)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        await fixture.has_begun()
+        assert [work.name for work in fixture.quiet.behind] == ["packing"]
         with limited():
             assert (
-                cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size()))
+                cast(
+                    int, await fixture.checkpointer.call(lambda engine: engine.housekeeping.size())
+                )
                 == 5
             )
 
-        desk.store.waits = False
-        assert isinstance(await desk.next_event(1), StoreConsolidated)
-        assert (desk.store.steps, desk.store.attempts) == (0, 1)
+        fixture.store.waits = False
+        assert isinstance(await fixture.next_event(1), StoreConsolidated)
+        assert (fixture.store.steps, fixture.store.attempts) == (0, 1)
 
 
 async def test_files_are_removed_between_calls_of_the_engine(tmp_path: Path) -> None:
     """The last act of a step waits for the call in progress."""
-    async with a_desk(tmp_path, BusyStore(steps=2, waits=True)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        await desk.has_begun()
-        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.tip(RunId("r")))
+    async with a_fixture(tmp_path, BusyStore(steps=2, waits=True)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        await fixture.has_begun()
+        fixture.tasks.start_soon(fixture.checkpointer.call, lambda engine: engine.tip(RunId("r")))
         with limited():
-            while not desk.store.in_a_call:
+            while not fixture.store.in_a_call:
                 await anyio.lowlevel.checkpoint()
 
-        desk.store.waits = False
+        fixture.store.waits = False
         with limited():
-            while not desk.checkpointer.is_waited_for:
+            while not fixture.checkpointer.is_waited_for:
                 await anyio.lowlevel.checkpoint()
 
-        assert desk.store.steps == 2
-        desk.store.release.set()
-        assert isinstance(await desk.next_event(1), StoreConsolidated)
-        assert (desk.store.steps, desk.store.overlapped) == (0, False)
+        assert fixture.store.steps == 2
+        fixture.store.release.set()
+        assert isinstance(await fixture.next_event(1), StoreConsolidated)
+        assert (fixture.store.steps, fixture.store.overlapped) == (0, False)
 
 
 async def test_checkpoints_that_never_pause_are_packed_all_the_same(
@@ -196,50 +198,50 @@ async def test_checkpoints_that_never_pause_are_packed_all_the_same(
 ) -> None:
     """After a number of checkpoints that makes a step worth while, no pause is awaited."""
     monkeypatch.setattr(packing_module, "QUIET_SECONDS", 1e6)
-    async with a_desk(tmp_path, BusyStore()) as desk:
-        desk.tasks.start_soon(desk.packing.run)
+    async with a_fixture(tmp_path, BusyStore()) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
         for _ in range(MANY - 1):
-            desk.take_checkpoint()
+            fixture.take_checkpoint()
 
         await anyio.wait_all_tasks_blocked()
-        assert desk.store.attempts == 0
-        desk.take_checkpoint()
-        assert isinstance(await desk.next_event(1), StoreConsolidated)
+        assert fixture.store.attempts == 0
+        fixture.take_checkpoint()
+        assert isinstance(await fixture.next_event(1), StoreConsolidated)
 
 
 async def test_it_is_patient_until_many_checkpoints_wait(tmp_path: Path) -> None:
     """Background work makes way for calls until as many checkpoints came as are worth a step."""
-    async with a_desk(tmp_path, BusyStore()) as desk:
-        assert desk.packing.is_patient()
+    async with a_fixture(tmp_path, BusyStore()) as fixture:
+        assert fixture.packing.waits_for_others()
         for _ in range(MORE):
-            desk.take_checkpoint()
+            fixture.take_checkpoint()
 
-        assert not desk.packing.is_patient()
+        assert not fixture.packing.waits_for_others()
 
 
 async def test_who_waits_to_prune_or_check_ends_it(tmp_path: Path) -> None:
     """A gc or fsck that needs the store alone does not wait for the background."""
-    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        await desk.has_begun()
+    async with a_fixture(tmp_path, BusyStore(steps=5, waits=True)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        await fixture.has_begun()
         with limited():
-            async with desk.packing.alone:
-                assert desk.store.steps == 5
+            async with fixture.packing.alone:
+                assert fixture.store.steps == 5
 
 
 async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
     """Work in progress stops at its next step, and no more starts."""
-    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        await desk.has_begun()
-        desk.packing.stop()
+    async with a_fixture(tmp_path, BusyStore(steps=5, waits=True)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        await fixture.has_begun()
+        fixture.packing.stop()
         with limited():
-            async with desk.packing.alone:
-                attempts = desk.store.attempts
+            async with fixture.packing.alone:
+                attempts = fixture.store.attempts
 
-        desk.packing.wake()
+        fixture.packing.wake()
         await anyio.wait_all_tasks_blocked()
-        assert desk.store.attempts == attempts
+        assert fixture.store.attempts == attempts
 
 
 @pytest.mark.parametrize(
@@ -254,37 +256,40 @@ async def test_a_fault_is_published_once_and_ends_nothing_but_the_packing(
     tmp_path: Path, fault: Exception, code: ErrorCode
 ) -> None:
     """The `error` event is not fatal; no attempt follows until a gc; the engine keeps serving."""
-    async with a_desk(tmp_path, BusyStore(fault=fault)) as desk:
-        desk.tasks.start_soon(desk.packing.run)
-        event = await desk.next_event(1)
+    async with a_fixture(tmp_path, BusyStore(fault=fault)) as fixture:
+        fixture.tasks.start_soon(fixture.packing.run)
+        event = await fixture.next_event(1)
         assert isinstance(event, ErrorEvent)
         assert (event.fatal, event.severity, event.code) == (False, "warning", code)
-        desk.packing.wake()
+        fixture.packing.wake()
         await anyio.wait_all_tasks_blocked()
-        assert (desk.store.attempts, len(desk.published)) == (1, 1)
+        assert (fixture.store.attempts, len(fixture.published)) == (1, 1)
         assert (
-            cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size())) == 1
+            cast(int, await fixture.checkpointer.call(lambda engine: engine.housekeeping.size()))
+            == 1
         )
 
-        desk.store.fault = None
-        async with desk.packing.alone:
-            assert (await desk.packing.pack(())).finished
+        fixture.store.fault = None
+        async with fixture.packing.alone:
+            assert (await fixture.packing.pack(())).finished
 
-        desk.store.steps = 1
-        desk.packing.wake()
-        assert isinstance(await desk.next_event(3), StoreConsolidated)
+        fixture.store.steps = 1
+        fixture.packing.wake()
+        assert isinstance(await fixture.next_event(3), StoreConsolidated)
 
 
 async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:
     """A user's pruning yields a limited number of times; then only a shutdown stops it."""
-    async with a_desk(tmp_path, BusyStore()) as desk:
-        patience = list(desk.packing.patience())
-        assert len(patience) == YIELDINGS + 1
-        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.tip(RunId("r")))
+    async with a_fixture(tmp_path, BusyStore()) as fixture:
+        stop_conditions = list(fixture.packing.stop_conditions())
+        assert len(stop_conditions) == YIELDINGS + 1
+        fixture.tasks.start_soon(fixture.checkpointer.call, lambda engine: engine.tip(RunId("r")))
         await anyio.wait_all_tasks_blocked()
-        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.housekeeping.size())
+        fixture.tasks.start_soon(
+            fixture.checkpointer.call, lambda engine: engine.housekeeping.size()
+        )
         await anyio.wait_all_tasks_blocked()
-        assert [stop() for stop in patience] == [True] * YIELDINGS + [False]
-        desk.packing.stop()
-        assert patience[-1]()
-        desk.store.release.set()
+        assert [stop() for stop in stop_conditions] == [True] * YIELDINGS + [False]
+        fixture.packing.stop()
+        assert stop_conditions[-1]()
+        fixture.store.release.set()

@@ -28,33 +28,33 @@ def request(name: str) -> PendingPermission:
     )
 
 
-async def code_of(desk: PendingPermissions, name: str) -> ErrorCode:
+async def code_of(requests: PendingPermissions, name: str) -> ErrorCode:
     with pytest.raises(Refused) as refused:
-        await desk.answer(name, NO)
+        await requests.answer(name, NO)
 
     return refused.value.code
 
 
 async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
     """Between answer and settlement a request is not pending, but already answered."""
-    desk = PendingPermissions()
-    waiting = desk.lay(request("a"), CALL)
+    requests = PendingPermissions()
+    waiting = requests.add(request("a"), CALL)
     done = anyio.Event()
 
     async def answer() -> None:
-        await desk.answer("a", YES)
+        await requests.answer("a", YES)
         done.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answer)
         await waiting.answered.wait()
         assert waiting.answer is YES
-        assert desk.pending == ()
-        assert await code_of(desk, "a") is ErrorCode.PERMISSION_ANSWERED
+        assert requests.pending == ()
+        assert await code_of(requests, "a") is ErrorCode.PERMISSION_ANSWERED
         waiting.settle_by(NO)
         assert waiting.answer is YES
-        desk.take(waiting)
-        assert await code_of(desk, "a") is ErrorCode.PERMISSION_ANSWERED
+        requests.remove(waiting)
+        assert await code_of(requests, "a") is ErrorCode.PERMISSION_ANSWERED
         assert not done.is_set()
         waiting.settled.set()
 
@@ -63,20 +63,20 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
 
 async def test_pending_requests_are_listed_and_an_unknown_one_names_them() -> None:
     """Requests are listed in order; long after its answer a request is forgotten."""
-    desk = PendingPermissions()
+    requests = PendingPermissions()
     first, _ = (
-        desk.lay(request("a"), CALL),
-        desk.lay(request("b"), CALL),
+        requests.add(request("a"), CALL),
+        requests.add(request("b"), CALL),
     )
-    assert [each.request_id for each in desk.pending] == ["a", "b"]
+    assert [each.request_id for each in requests.pending] == ["a", "b"]
     with pytest.raises(Refused) as refused:
-        await desk.answer("c", NO)
+        await requests.answer("c", NO)
 
     assert refused.value.code is ErrorCode.UNKNOWN_PERMISSION
     assert refused.value.hint == "Pending requests: a, b."
-    desk.take(first)
+    requests.remove(first)
     for number in range(REMEMBERED):
-        desk.take(desk.lay(request(f"r{number}"), CALL))
+        requests.remove(requests.add(request(f"r{number}"), CALL))
 
-    assert await code_of(desk, "a") is ErrorCode.UNKNOWN_PERMISSION
-    assert desk.new_id() != desk.new_id()
+    assert await code_of(requests, "a") is ErrorCode.UNKNOWN_PERMISSION
+    assert requests.new_id() != requests.new_id()

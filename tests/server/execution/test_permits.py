@@ -34,12 +34,12 @@ class Room:
     """A test bench of pending requests, a list of events, and an agent that gets answers."""
 
     def __init__(self, work_tree: Path) -> None:
-        self.desk = PendingPermissions()
+        self.permission_requests = PendingPermissions()
         self.journal: list[Any] = []
         self.answers: list[Verdict] = []
         ctx = SimpleNamespace(
             clock=SystemClock(),
-            desk=self.desk,
+            permission_requests=self.permission_requests,
             state=EMPTY_STATE,
             layout=SimpleNamespace(work_tree=work_tree),
             ledger=SimpleNamespace(record=self._record),
@@ -61,12 +61,14 @@ async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_p
     """A request that reuses the id of a withdrawn one is separate, and gets its own answer."""
     room = Room(tmp_path)
     with limited():
-        async with room.permits.attending() as tasks:
+        async with room.permits.handling() as tasks:
             for signal in (ASKED, PermissionWithdrawn("r1"), ASKED):
                 await room.permits.handle(signal, room.session, tasks)
 
-            (left,) = room.desk.pending
-            await room.desk.answer(left.request_id, PermissionVerdict("allow", "client"))
+            (left,) = room.permission_requests.pending
+            await room.permission_requests.answer(
+                left.request_id, PermissionVerdict("allow", "client")
+            )
 
     assert room.answers == [Granted()]
     requests = [each for each in room.journal if isinstance(each, PermissionRequested)]
@@ -82,7 +84,7 @@ async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -
     room = Room(tmp_path)
 
     async def fail() -> None:
-        async with room.permits.attending() as tasks:
+        async with room.permits.handling() as tasks:
             await room.permits.handle(ASKED, room.session, tasks)
             await anyio.wait_all_tasks_blocked()
             raise AgentUnkillable((1,))
@@ -90,5 +92,5 @@ async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -
     with limited(), pytest.raises(AgentUnkillable):
         await fail()
 
-    assert room.desk.pending == ()
+    assert room.permission_requests.pending == ()
     assert room.answers == []

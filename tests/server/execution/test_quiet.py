@@ -73,12 +73,12 @@ def test_nothing_runs_while_a_command_is_served_nor_soon_after(
 
             clock.seconds += QUIET_SECONDS
             assert work.delay() > 0
-            assert work.is_unwelcome
+            assert work.must_wait
 
         assert work.delay() == QUIET_SECONDS
         clock.seconds += QUIET_SECONDS
         assert work.delay() == 0
-        assert not work.is_unwelcome
+        assert not work.must_wait
 
 
 def test_a_command_interrupts_work_within_a_slice(clock: Virtual, quiet: Quiet) -> None:
@@ -110,7 +110,7 @@ def test_work_that_waited_until_its_deadline_is_done_beside_commands(
         assert worked == 0
         assert waited == pytest.approx(DEADLINE)
         worked, waited = spent(clock, work, 100.0)
-        assert not work.is_unwelcome
+        assert not work.must_wait
 
     assert waited / worked == pytest.approx(LATE_RESTS, rel=0.1)
 
@@ -143,9 +143,9 @@ async def test_the_end_of_the_server_wakes_all_work(quiet: Quiet) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work.turn)
             await anyio.wait_all_tasks_blocked()
-            quiet.hurry()
+            quiet.expedite()
 
-        assert not work.is_unwelcome
+        assert not work.must_wait
         await work.turn()
 
 

@@ -85,7 +85,7 @@ async def test_a_refused_path_is_named_and_undo_takes_back_what_was_done(
         top = room.ctx.layout.work_tree
         api = Rollbacks(room.ctx, room.rollback)
         now = snapshot(top)
-        await room.rollback.perform(room.journey)
+        await room.rollback.perform(room.rollback_request)
         there = snapshot(top)
         if not is_undo:
             await api.undo_or_redo(RollbackUndo(), A_REQUEST)
@@ -95,7 +95,7 @@ async def test_a_refused_path_is_named_and_undo_takes_back_what_was_done(
             if is_undo:
                 report = await api.undo_or_redo(RollbackUndo(), A_REQUEST)
             else:
-                report = await room.rollback.perform(room.journey)
+                report = await room.rollback.perform(room.rollback_request)
 
         assert snapshot(top) == left_by(victim, call, before, wanted)
         check(report, named, only_permissions=call == "chmod")
@@ -111,7 +111,7 @@ async def test_any_number_of_paths_may_be_refused(tmp_path: Path, call: str) -> 
     """More of them than there are temporary names are all reported, and the rest is done."""
     async with a_changed_tree(tmp_path) as room:
         with refused(call, None, errno.EACCES):
-            report = await room.rollback.perform(room.journey)
+            report = await room.rollback.perform(room.rollback_request)
 
         assert report.counts.cannot_restore == {"open": 23, "symlink": 1, "rename": 26}[call]
         assert {each.errno for each in report.cannot_restore} == {"EACCES"}
@@ -122,7 +122,7 @@ async def test_the_exceptions_are_in_the_event_and_in_the_reply(tmp_path: Path) 
     """A client learns of them without asking, and the count tells it that there are some."""
     async with a_changed_tree(tmp_path) as room:
         with refused("rename", b"file", errno.EPERM):
-            report = await room.rollback.perform(room.journey)
+            report = await room.rollback.perform(room.rollback_request)
 
         (event,) = await room.events_of(RollbackCompleted)
         assert (event.exceptions, event.report) == (1, report)
@@ -142,9 +142,9 @@ async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(
     monkeypatch.setattr(scan, "RACY_WINDOW_NS", window_ns)
     async with a_changed_tree(tmp_path) as room:
         with refused("rename", b"file", errno.EPERM):
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
 
-        report = await room.rollback.perform(replace(room.journey, keep_edits=True))
+        report = await room.rollback.perform(replace(room.rollback_request, keep_edits=True))
         assert [file.path for file in report.updated] == ["file"]
         assert report.conflicts == ()
         await room.undo()
@@ -158,10 +158,10 @@ async def test_an_edit_that_could_not_be_taken_back_is_still_one(tmp_path: Path)
         edited = room.ctx.layout.work_tree / "file"
         edited.write_text("a person's")
         with refused("rename", b"file", errno.EPERM):
-            report = await room.rollback.perform(room.journey)
+            report = await room.rollback.perform(room.rollback_request)
 
         assert report.in_words is None
-        report = await room.rollback.perform(replace(room.journey, keep_edits=True))
+        report = await room.rollback.perform(replace(room.rollback_request, keep_edits=True))
         assert [kept.path for kept in report.kept] == ["file"]
         assert edited.read_text() == "a person's"
 
@@ -170,7 +170,7 @@ async def test_an_edit_that_an_undo_could_not_bring_back_is_none(tmp_path: Path)
     """The content is that of the checkpoint, which no person wrote."""
     async with a_changed_tree(tmp_path) as room:
         (room.ctx.layout.work_tree / "file").write_text("a person's")
-        report = await room.rollback.perform(room.journey)
+        report = await room.rollback.perform(room.rollback_request)
         assert "Took back 1 edit by people: file" in str(report.in_words)
         assert "file" not in room.ctx.state.edits
         with refused("rename", b"file", errno.EPERM):
@@ -187,17 +187,17 @@ async def test_the_terminal_names_them_and_ends_with_its_own_code(
         with monkeypatch.context() as patch:
             seen = Obstacle("immutable", errno.EPERM)
             patch.setattr(Obstacles, "at", lambda _, path: seen if path == b"file" else None)
-            foreseen = await room.rollback.preview(room.journey)
+            preview = await room.rollback.preview(room.rollback_request)
 
-        assert "file" not in [each.path for each in foreseen.updated]
-        draw_report(foreseen, foreseen=True)
+        assert "file" not in [each.path for each in preview.updated]
+        draw_report(preview, is_preview=True)
         shown = capsys.readouterr().out
         assert "1 path cannot be restored; all others can" in shown
         assert "'file' is immutable; `chattr -i` lifts that, then roll back again" in shown
         with refused("rename", b"file", errno.EPERM):
-            report = await room.rollback.perform(room.journey)
+            report = await room.rollback.perform(room.rollback_request)
 
-        draw_report(report, foreseen=False)
+        draw_report(report, is_preview=False)
         assert "1 path could not be restored; all others were" in capsys.readouterr().out
         with pytest.raises(SystemExit) as end:
             end_with_exceptions(report)
@@ -240,7 +240,7 @@ async def test_a_log_that_grows_is_saved_again_and_restored(
     """Its newest content is in the safety checkpoint, so that an undo returns to it."""
     async with a_room(tmp_path) as room:
         written_after(room, monkeypatch, times=times)
-        report = await room.rollback.perform(room.journey)
+        report = await room.rollback.perform(room.rollback_request)
         assert report.cannot_restore == ()
         assert [file.path for file in report.updated] == ["a.txt"]
         assert room.file.read_text() == "first"
@@ -255,7 +255,7 @@ async def test_a_log_that_never_stops_growing_is_named_and_kept(
     """Nothing that no checkpoint holds is overwritten, and the rollback comes to its end."""
     async with a_room(tmp_path) as room:
         written_after(room, monkeypatch, times=100)
-        report = await room.rollback.perform(room.journey)
+        report = await room.rollback.perform(room.rollback_request)
         (left,) = report.cannot_restore
         assert (left.path, left.errno) == ("a.txt", "")
         assert "changed while" in left.sentence
@@ -306,7 +306,7 @@ async def test_an_automatic_restore_keeps_what_another_program_has_open(
 async def a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
     """Open an execution whose file a failed attempt has changed."""
     async with a_room(tmp_path) as room:
-        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        start = targets.AttemptStart(room.rollback_request.target.checkpoint, rig=None)
         monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
         await by_hand(room.ctx.checkpointer, room.ctx.state.runs[0].run_id)
         yield room
@@ -335,7 +335,7 @@ async def test_a_fault_of_every_path_interrupts_a_rollback(
         api = Rollbacks(room.ctx, room.rollback)
         now = snapshot(room.ctx.layout.work_tree)
         with refused("write", b"file", number), pytest.raises(Refused) as refusal:
-            await api.move_files(room.journey, ())
+            await api.move_files(room.rollback_request, ())
 
         assert refusal.value.code is code
         assert refusal.value.hint
@@ -355,7 +355,7 @@ async def test_no_codon_starts_by_itself_on_files_that_differ(tmp_path: Path) ->
     """A rollback that was to continue the plan says why it does not."""
     async with a_changed_tree(tmp_path) as room:
         with refused("rename", b"file", errno.EBUSY):
-            await room.rollback.perform(replace(room.journey, auto_restart=True))
+            await room.rollback.perform(replace(room.rollback_request, auto_restart=True))
 
         assert not room.runner.is_busy
         idle = (await room.events_of(ServerIdle))[-1]
@@ -370,9 +370,9 @@ async def test_no_plan_goes_on_by_itself_after_a_rollback_of_paths_with_exceptio
 ) -> None:
     """Without exceptions such a rollback does not change what the start of the server does."""
     async with a_changed_tree(tmp_path) as room:
-        journey = replace(room.journey, paths=frozenset({b"file"}))
+        rollback_request = replace(room.rollback_request, paths=frozenset({b"file"}))
         with refused("rename", b"file", errno.EPERM):
-            assert (await room.rollback.perform(journey)).cannot_restore
+            assert (await room.rollback.perform(rollback_request)).cannot_restore
 
         assert not room.runner.begins_by_itself
 
@@ -398,7 +398,7 @@ async def test_a_retry_does_not_run_on_other_files(
     """It fails with path and error, with all other files restored; permissions alone do not
     matter."""
     async with a_changed_tree(tmp_path) as room:
-        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        start = targets.AttemptStart(room.rollback_request.target.checkpoint, rig=None)
         monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
         monkeypatch.setattr(
             "hankweave_server.execution.rollback.user_edits.conflicts", lambda *_, **__: {}
@@ -428,7 +428,7 @@ async def interrupted(room: Room) -> None:
 
         patch.setattr(room.engine, "restore", killed)
         with pytest.raises(OSError, match="Input/output"):
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
 
     assert room.is_intended
 
@@ -459,11 +459,11 @@ async def test_a_stuck_intent_of_an_earlier_version_is_settled_without_touching_
 ) -> None:
     """Such a server recorded that paths could not be restored, and tried at every start."""
     async with a_room(tmp_path) as room:
-        journey = room.journey
+        rollback_request = room.rollback_request
         await interrupted(room)
         await room.ctx.ledger.record(
             RollbackFailed(
-                target=journey.target.checkpoint.coordinate,
+                target=rollback_request.target.checkpoint.coordinate,
                 message="1 paths could not be restored, first 'a.txt' (os-error); the next start "
                 "will retry.",
             )
@@ -474,7 +474,7 @@ async def test_a_stuck_intent_of_an_earlier_version_is_settled_without_touching_
         assert not room.is_intended
         assert not room.runner.begins_by_itself
         assert "safety checkpoint" in (await room.failures())[-1]
-        report = await room.rollback.perform(journey)
+        report = await room.rollback.perform(rollback_request)
         assert report.cannot_restore == ()
         assert room.file.read_text() == "first"
         room.ctx.guard.refuse_codon()
@@ -484,7 +484,7 @@ async def test_a_rollback_that_is_waiting_is_overtaken_by_another_one(tmp_path: 
     """The later one counts: the earlier intent is gone with it, and codons may run."""
     async with a_room(tmp_path) as room:
         await interrupted(room)
-        await room.rollback.perform(room.journey)
+        await room.rollback.perform(room.rollback_request)
         assert not room.is_intended
         assert room.file.read_text() == "first"
         room.ctx.guard.refuse_codon()

@@ -16,7 +16,7 @@ import pytest
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
 from hankweave_server.agents.preflight import AgentIdentities
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.domain import plan as plans
 from hankweave_server.execution.codon.run import CodonRun
 from hankweave_server.execution.runs import Runs
@@ -129,7 +129,7 @@ class Bench:
         self.layout.data_source.unlink(missing_ok=True)
         self.layout.data_source.symlink_to(self.folder / f"data-{world.data}")
         hank = world.hank(self.folder / "hank")
-        roster = Roster(
+        selector = AgentSelector(
             chosen=None,
             hank_directory=hank.parent,
             sessions=self.layout.agent_sessions,
@@ -138,10 +138,10 @@ class Bench:
         )
         ctx = self.parts.context(
             hank,
-            agent_for=roster.agent_for,
-            model_for=roster.model_for,
+            agent_for=selector.agent_for,
+            model_for=selector.model_for,
             identity_of=AgentIdentities(
-                roster, self.layout.work_tree, may_run_programs=False
+                selector, self.layout.work_tree, may_run_programs=False
             ).identity_of,
             data_digest=self.data.digest,
             safe_points=frozenset(),
@@ -230,7 +230,7 @@ async def test_a_damaged_source_is_run_instead(tmp_path: Path) -> None:
                 path.chmod(0o600)
                 path.write_bytes(b"damaged")
 
-        bench.parts.engine.require_unmoved()
+        bench.parts.engine.require_same_store()
         second = await bench.run(World())
         assert second.reused is None
         assert second.completion_checkpoint != first.completion_checkpoint

@@ -53,15 +53,15 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
 
 async def cut_short(room: Room, monkeypatch: pytest.MonkeyPatch) -> RollbackRequest:
     """Leave a rollback as a full disk does, with its intent; return the request."""
-    journey = room.journey
+    rollback_request = room.rollback_request
     with monkeypatch.context() as patch:
         full(room, patch, until=lambda: False)
         with pytest.raises(CutShort):
-            await room.rollback.perform(journey)
+            await room.rollback.perform(rollback_request)
 
     assert room.is_intended
     assert room.ctx.guard.is_half_restored
-    return journey
+    return rollback_request
 
 
 async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
@@ -70,8 +70,8 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
     """The rollback is given up and reported, its intent is kept under another name, no file is
     changed, and no codon runs until a rollback to another target succeeds."""
     async with a_room(tmp_path) as room:
-        journey = await cut_short(room, monkeypatch)
-        del room.ctx.checkpointer.known[journey.sha]
+        rollback_request = await cut_short(room, monkeypatch)
+        del room.ctx.checkpointer.known[rollback_request.sha]
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
         assert len(list(room.ctx.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
@@ -130,7 +130,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
         with monkeypatch.context() as patch:
             patch.setattr(room.engine, "restore", broken)
             with pytest.raises(ShadowRepositoryError):
-                await room.rollback.perform(room.journey)
+                await room.rollback.perform(room.rollback_request)
 
         assert room.is_intended
         assert room.ctx.guard.is_half_restored
@@ -179,7 +179,7 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
             copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
             copy_before(room.ctx.ledger._journal, "append")
             copy_before(room.engine.intent, "forget")
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
             assert not room.is_intended
 
     names = [moment.name.split()[1] for moment in moments]
@@ -213,10 +213,10 @@ async def test_an_intent_that_comes_back_much_later_is_never_carried_out_again(
 ) -> None:
     """Its removal is not flushed. The state may have forgotten the rollback by then."""
     async with a_room(tmp_path) as room:
-        journey = dataclasses.replace(room.journey, paths=paths)
+        rollback_request = dataclasses.replace(room.rollback_request, paths=paths)
         with monkeypatch.context() as patch:
             patch.setattr(room.engine.intent, "forget", lambda content: None)
-            await room.rollback.perform(journey)
+            await room.rollback.perform(rollback_request)
 
         (travel,) = room.ctx.state.undo
         ledger = room.ctx.ledger
@@ -236,10 +236,10 @@ async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_aga
 ) -> None:
     """A retry is nowhere but in the journal, however long ago."""
     async with a_room(tmp_path) as room:
-        journey = dataclasses.replace(room.journey, direction="retry")
+        rollback_request = dataclasses.replace(room.rollback_request, direction="retry")
         with monkeypatch.context() as patch:
             patch.setattr(room.engine.intent, "forget", lambda content: None)
-            await room.rollback.perform(journey)
+            await room.rollback.perform(rollback_request)
 
         await room.ctx.ledger.record(*(Info(message="work") for _ in range(1500)))
         room.file.write_text("what followed")
@@ -252,7 +252,7 @@ async def test_a_preview_names_an_edit_that_no_checkpoint_holds(tmp_path: Path) 
     """A person's edit since the last checkpoint is in danger before the journal knows of it."""
     async with a_room(tmp_path) as room:
         assert not room.ctx.state.edits
-        asked = dataclasses.replace(room.journey, keep_edits=True)
+        asked = dataclasses.replace(room.rollback_request, keep_edits=True)
         preview = await room.rollback.preview(asked)
         assert [file.path for file in preview.conflicts] == ["a.txt"]
         assert [file.path for file in preview.kept] == ["a.txt"]
@@ -264,7 +264,7 @@ async def test_the_intent_of_a_retry_stands_while_its_files_are_restored(
 ) -> None:
     """A crash in between leaves it to the next start; afterwards it is gone."""
     async with a_room(tmp_path) as room:
-        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        start = targets.AttemptStart(room.rollback_request.target.checkpoint, rig=None)
         monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
         intended, restore = list[bool](), room.engine.restore
 
@@ -284,11 +284,11 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
     """The client's request was refused, but the rollback completes without another request."""
     room_there = False
     async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
-        tasks.start_soon(room.rollback.finish_when_there_is_room)
+        tasks.start_soon(room.rollback.finish_when_space_is_free)
         await anyio.lowlevel.checkpoint()
         full(room, monkeypatch, until=lambda: room_there)
         with pytest.raises(CutShort):
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
 
         assert room.is_intended
         assert "when disk space is available" in (await room.failures())[0]
@@ -305,14 +305,14 @@ async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
     starts on the half-restored files."""
     room_there = False
     async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
-        tasks.start_soon(room.rollback.finish_when_there_is_room)
+        tasks.start_soon(room.rollback.finish_when_space_is_free)
         await anyio.lowlevel.checkpoint()
         full(room, monkeypatch, until=lambda: room_there)
-        journey = room.journey
+        rollback_request = room.rollback_request
         with pytest.raises(CutShort):
-            await room.rollback.perform(journey)
+            await room.rollback.perform(rollback_request)
 
-        del room.ctx.checkpointer.known[journey.sha]
+        del room.ctx.checkpointer.known[rollback_request.sha]
         room_there = True
         await eventually(lambda: not room.is_intended)
         await anyio.wait_all_tasks_blocked()
@@ -349,7 +349,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
         monkeypatch.setattr(room.engine, "plan_restore", plan_restore)
         known = dict(room.ctx.checkpointer.known)
         with pytest.raises(Refused) as refused:
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
 
         assert refused.value.code is code
         assert room.ctx.checkpointer.known == known
@@ -361,10 +361,10 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
 async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> None:
     """The target was resolved, but is gone when the plan is made."""
     async with a_room(tmp_path) as room:
-        journey = room.journey
-        del room.ctx.checkpointer.known[journey.sha]
+        rollback_request = room.rollback_request
+        del room.ctx.checkpointer.known[rollback_request.sha]
         with pytest.raises(Refused) as refused:
-            await room.rollback.preview(journey)
+            await room.rollback.preview(rollback_request)
 
     assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
 
@@ -374,7 +374,7 @@ async def test_a_rollback_does_not_wait_for_the_removal_of_its_intent(
 ) -> None:
     """The outcome is in the journal; the intent goes while the reply is on its way."""
     async with a_room(tmp_path) as room, anyio.create_task_group() as services:
-        services.start_soon(room.rollback.tidy)
+        services.start_soon(room.rollback.clean_up)
         await anyio.wait_all_tasks_blocked()
         goes_on = threading.Event()
         forget = room.engine.intent.forget
@@ -384,7 +384,7 @@ async def test_a_rollback_does_not_wait_for_the_removal_of_its_intent(
             forget(content)
 
         monkeypatch.setattr(room.engine.intent, "forget", slow)
-        await room.rollback.perform(room.journey)
+        await room.rollback.perform(room.rollback_request)
         assert room.is_intended
         assert len(await room.events_of(RollbackCompleted)) == 1
         goes_on.set()
@@ -398,9 +398,9 @@ async def test_the_end_of_the_server_removes_the_intent_of_a_finished_rollback(
     """Even if it ends before the reply is sent."""
     async with a_room(tmp_path) as room:
         async with anyio.create_task_group() as services:
-            services.start_soon(room.rollback.tidy)
+            services.start_soon(room.rollback.clean_up)
             await anyio.wait_all_tasks_blocked()
-            await room.rollback.perform(room.journey)
+            await room.rollback.perform(room.rollback_request)
             services.cancel_scope.cancel()
 
         assert not room.is_intended

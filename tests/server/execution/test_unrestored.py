@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.execution.rollback.unrestored import exceptions_of, in_one, may_come_right
+from hankweave_server.execution.rollback.unrestored import exceptions_of, in_one, may_succeed_later
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from hankweave_server.execution.rollback.unrestored import exceptions_of, in_one
 )
 def test_what_another_attempt_may_restore_is_tried_again(left: Skipped, may: bool) -> None:
     """A path that the system refuses for good is not."""
-    assert may_come_right(left) == may
+    assert may_succeed_later(left) == may
 
 
 def test_paths_whose_content_differs_come_first() -> None:

@@ -91,7 +91,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 async def waiting_ledger(layout: Layout, disk: Disk) -> AsyncIterator[Ledger]:
     """Open a ledger that waits for disk space, as one of a serving server does."""
     ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
-    ledger.space.be_patient()
+    ledger.space.allow_waiting()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
         yield ledger
@@ -183,18 +183,20 @@ async def test_an_optional_record_waits_only_while_there_is_room(
     """A record that is optional is refused at once; one that must not be lost waits."""
     caught_up = list[int]()
 
-    async def insist(ledger: Ledger) -> None:
-        caught_up.append(await ledger.catch_up(insists=True))
+    async def retry(ledger: Ledger) -> None:
+        caught_up.append(await ledger.catch_up(waits_for_space=True))
 
     async with waiting_ledger(layout, disk) as ledger:
         ledger.leave(info("first"))
-        assert await ledger.catch_up(insists=False) == 1, "there is room: it waits"
+        assert await ledger.catch_up(waits_for_space=False) == 1, "there is room: it waits"
         disk.is_full = True
         ledger.leave(info("second"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(insist, ledger)
-            assert await ledger.catch_up(insists=False) == 1, "the disk is found full meanwhile"
-            assert await ledger.catch_up(insists=False) == 1, "it is known to be full"
+            tasks.start_soon(retry, ledger)
+            assert await ledger.catch_up(waits_for_space=False) == 1, (
+                "the disk is found full meanwhile"
+            )
+            assert await ledger.catch_up(waits_for_space=False) == 1, "it is known to be full"
             await disk.paused.wait()
             await anyio.wait_all_tasks_blocked()
             assert caught_up == []
@@ -279,7 +281,7 @@ async def test_a_wait_ends_with_the_task_group_around_it(layout: Layout, disk: D
     with limited():
         async with anyio.create_task_group() as tasks:
             ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
-            ledger.space.be_patient()
+            ledger.space.allow_waiting()
             tasks.start_soon(ledger.run)
             disk.is_full = True
             await ledger.post(info("never"))
@@ -339,13 +341,13 @@ async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, 
 
 
 async def test_a_disk_reported_as_broken_stops_the_ledger(layout: Layout, disk: Disk) -> None:
-    """After `distrust` nothing is written or saved any more, not even at the end."""
+    """After `report_broken_disk` nothing is written or saved any more, not even at the end."""
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
             await ledger.record(info("before"))
             saved = layout.state.read_bytes()
-            ledger.distrust(OSError(errno.EIO, "Input/output error"))
-            ledger.distrust(OSError(errno.EIO, "again"))
+            ledger.report_broken_disk(OSError(errno.EIO, "Input/output error"))
+            ledger.report_broken_disk(OSError(errno.EIO, "again"))
             with pytest.raises(LedgerFailed, match="Input/output error"):
                 await ledger.record(info("never"))
 
@@ -368,9 +370,9 @@ async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Dis
 
         return tries
 
-    space.be_patient()
+    space.allow_waiting()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(space.insist, work)
+        tasks.start_soon(space.retry, work)
         for _ in range(6):
             await disk.paused.wait()
             assert (space.is_short, space.is_waited_for) == (True, True)
@@ -383,16 +385,16 @@ async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Dis
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        await space.insist(broken)
+        await space.retry(broken)
 
 
 async def test_a_shortage_ends_when_nothing_waits_and_the_reserve_is_back(
     layout: Layout, disk: Disk
 ) -> None:
     """A shortage does not end earlier: waiting work needs the space more than the reserve does."""
-    space, relieved = _space(layout, disk), list[str]()
-    space.subscribe(on_relief=lambda: relieved.append("relief"))
-    space.be_patient()
+    space, recovered = _space(layout, disk), list[str]()
+    space.subscribe(on_recovery=lambda: recovered.append("recovery"))
+    space.allow_waiting()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(space.watch)
         await eventually(layout.reserve.exists)
@@ -401,12 +403,12 @@ async def test_a_shortage_ends_when_nothing_waits_and_the_reserve_is_back(
             await disk.paused.wait()
             disk.time_passes()
             await disk.paused.wait()
-            assert (space.is_short, relieved) == (True, [])
+            assert (space.is_short, recovered) == (True, [])
 
-        tasks.start_soon(space.relief)
+        tasks.start_soon(space.wait_for_recovery)
         disk.time_passes()
         await eventually(lambda: not space.is_short)
-        assert relieved == ["relief"]
+        assert recovered == ["recovery"]
         tasks.cancel_scope.cancel()
 
     await space.release()

@@ -421,13 +421,13 @@ async def test_catching_up_delivers_all_events_that_were_decided(layout: Layout)
         await ledger.flush()
         ledger.leave(TICK, TICK)
         assert ledger.last_seq == 1
-        assert await ledger.catch_up(insists=True) == 3
+        assert await ledger.catch_up(waits_for_space=True) == 3
         assert len(journal_in(layout)) == ledger.last_seq == 3
         assert state_in(layout.state).last_event_seq == 1
-        assert await ledger.catch_up(insists=True) == 3
+        assert await ledger.catch_up(waits_for_space=True) == 3
 
     with pytest.raises(LedgerFailed, match="closed"):
-        await ledger.catch_up(insists=True)
+        await ledger.catch_up(waits_for_space=True)
 
 
 async def test_a_cancelled_caller_has_recorded_all_the_same(layout: Layout):
@@ -857,7 +857,7 @@ async def test_what_is_not_durable_yet_is_known_to_the_byte(
         monkeypatch.undo()
         may_write.set()
         ledger.write_now()
-        await ledger.catch_up(insists=True)
+        await ledger.catch_up(waits_for_space=True)
 
     assert (found.seq, found.offset) == (ledger.last_seq, len(durable))
     assert layout.journal.read_bytes() == durable + found.lines

@@ -199,7 +199,7 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.watch.drain)
             await _rests()
-            stage.watch.hurry()
+            stage.watch.cancel_drain()
 
         assert stage.state.dropped_triggers == 2
         assert sum(error.dropped for error in stage.events_of(SentinelError)) == 2

@@ -63,11 +63,13 @@ def test_a_fault_of_the_configuration_is_found_wherever_it_is_written(
     written = write(tmp_path, "sentinel.json", config) if is_file else config
     check = checked(tmp_path, written, KEYS, failCodonIfNotLoaded=True)
     assert check.is_required
-    complaints = " ".join(check.complaints())
-    assert "no.such" in complaints
-    assert "userPromptText" in complaints
-    assert "the codon will fail" in complaints
-    assert "the codon will run without it" in " ".join(checked(tmp_path, written, {}).complaints())
+    problem_lines = " ".join(check.problem_lines())
+    assert "no.such" in problem_lines
+    assert "userPromptText" in problem_lines
+    assert "the codon will fail" in problem_lines
+    assert "the codon will run without it" in " ".join(
+        checked(tmp_path, written, {}).problem_lines()
+    )
 
 
 def test_a_misspelt_model_is_found(tmp_path: Path) -> None:

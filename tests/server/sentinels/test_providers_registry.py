@@ -40,9 +40,9 @@ pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
 async def ask(
-    endpoint: Endpoint, name: str, retries: int = 0, patience: float = LIMIT, **fields: object
+    endpoint: Endpoint, name: str, retries: int = 0, timeout: float = LIMIT, **fields: object
 ) -> ModelAnswer:
-    model = Models(endpoint.environment, timeout=timedelta(seconds=patience)).open(name)
+    model = Models(endpoint.environment, timeout=timedelta(seconds=timeout)).open(name)
     try:
         call = ModelCall((Message("user", "hello"),), max_retries=retries, **fields)  # type: ignore[arg-type]
         return await model.ask(call)
@@ -109,7 +109,7 @@ async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Troub
     """Half a line of JSON, JSON of another form, or an empty body is an error, never a hang."""
     async with model_endpoint(trouble) as endpoint:
         with pytest.raises(CallFailed) as failed:
-            await ask(endpoint, name, patience=0.5 if trouble is silence else LIMIT)
+            await ask(endpoint, name, timeout=0.5 if trouble is silence else LIMIT)
 
         assert failed.value.retriable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hankweave_server.transport.auth import Admitted, Gate, Keyring, Rejected, Role, Undecided
+from hankweave_server.transport.auth import Admitted, Gate, Keyring, Rejected, Role, TokenPending
 
 PEER = "127.0.0.1"
 
@@ -27,7 +27,7 @@ def test_a_request_has_one_role_or_none(keyring: Keyring) -> None:
     """Two tokens of one role are one; of two roles, or with a wrong one, they are refused."""
     gate = Gate(keyring)
     mine = f"Bearer {keyring.controller}"
-    assert gate.admit([], [], PEER) == Undecided()
+    assert gate.admit([], [], PEER) == TokenPending()
     assert gate.admit([mine], [keyring.controller], PEER) == Admitted(Role.CONTROLLER)
     assert gate.admit([mine], [keyring.viewer], PEER) == Rejected()
     assert gate.admit([mine, "Bearer wrong"], [], PEER) == Rejected()

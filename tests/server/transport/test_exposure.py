@@ -40,7 +40,7 @@ def test_an_open_port_without_address_tls_or_token_is_refused(
 ) -> None:
     """The start ends with a hint that names the missing option."""
     with pytest.raises(Stop) as stop:
-        exposure.refuse_open_doors(no_token=no_token)
+        exposure.refuse_insecure(no_token=no_token)
 
     assert stop.value.exit_code == ExitCode.CONFIGURATION
     assert named in (stop.value.hint or "")
@@ -62,7 +62,7 @@ def test_a_server_prints_the_address_of_its_page_and_its_risks(
     exposure: Exposure, page: str, notes: list[str]
 ) -> None:
     """The address is the public one; a port beyond loopback and plain text are mentioned."""
-    exposure.refuse_open_doors(no_token=False)
+    exposure.refuse_insecure(no_token=False)
     assert exposure.page(7777) == page
     assert [note.partition(":")[0] for note in exposure.notes()] == notes
 

@@ -11,7 +11,7 @@ from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CommandId
 from hankweave_server.api.caller import Caller, CommandAnswer
-from hankweave_server.transport.idempotency import AnswerBook
+from hankweave_server.transport.idempotency import RecentAnswers
 from support.small_server import SmallRest, small_server
 from support.waiting import limited
 
@@ -105,20 +105,20 @@ async def test_the_book_forgets_the_oldest_by_number_and_by_bytes() -> None:
     """The record is bounded by number and by bytes, and never drops a command that still runs."""
     calls: list[str] = []
 
-    async def ask(book: AnswerBook, name: str, size: int = 1) -> None:
+    async def ask(book: RecentAnswers, name: str, size: int = 1) -> None:
         async with book.answer_to(CommandId(name), b"frame") as stored:
             if stored.frames is None:
                 calls.append(name)
                 stored.frames = (b"x" * size,)
 
-    few = AnswerBook(kept=2)
+    few = RecentAnswers(kept=2)
     for name in ("a", "b", "a", "c", "a", "b"):
         await ask(few, name)
 
     assert calls == ["a", "b", "c", "b"]
 
     calls.clear()
-    small = AnswerBook(kept_bytes=100)
+    small = RecentAnswers(kept_bytes=100)
     for name in ("a", "b", "b", "a"):
         await ask(small, name, size=60)
 

@@ -321,10 +321,10 @@ async def test_an_unwelcome_connection_is_closed_before_it_is_read(tmp_path: Pat
     """It gets no answer, not even to a request that needs no token; others are served."""
     unwelcome: set[int] = set()
 
-    def is_unwelcome(connection: TransportSocket) -> bool:
+    def is_refused(connection: TransportSocket) -> bool:
         return connection.getpeername()[1] in unwelcome
 
-    async with small_server(tmp_path, is_unwelcome=is_unwelcome) as server:
+    async with small_server(tmp_path, is_refused=is_refused) as server:
         for answer in (b"HTTP/1.1 200 OK", b""):
             client = socket.socket()
             client.bind(("127.0.0.1", 0))

@@ -43,7 +43,7 @@ class HeldWire:
     async def drained(self) -> None:
         await self.opened.wait()
 
-    def buffer_little(self, wanted: bool) -> None:
+    def limit_buffering(self, wanted: bool) -> None:
         pass
 
     async def close(self, code: int, reason: str) -> None:

@@ -64,7 +64,7 @@ def caller(port: Port) -> socket.socket:
 def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> None:
     """Every later connection is closed at once, and each one is reported."""
     turned_away = []
-    port.on_crowded = lambda: turned_away.append(1)
+    port.on_full = lambda: turned_away.append(1)
     with ExitStack() as held:
         late, taken = held.enter_context(caller(port)), 0
         while port.has_room:

@@ -480,7 +480,7 @@ def test_another_gits_lock_is_respected(
     repo: PersonRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While index.lock exists nothing is changed, and the lock stays in place."""
-    monkeypatch.setattr(workspace, "PATIENCE_WITH_GIT_S", 0.1)
+    monkeypatch.setattr(workspace, "INDEX_TIMEOUT_S", 0.1)
     (repo.root / ".git/index.lock").write_bytes(b"")
     repo.write({"app.py": "two\n"})
     head = repo.head()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.records import ArchiveMove
-from hankweave_server.execution.post_codon import OutputNotCopied, hand_out
+from hankweave_server.execution.post_codon import OutputNotCopied, publish_outputs
 from hankweave_server.worktree import archive
 from hankweave_server.worktree.archive import ArchivePlaces
 from hankweave_server.worktree.names import AT_THE_TOP
@@ -50,7 +50,7 @@ def put(places: ArchivePlaces, *patterns: str, base: bytes = b"one") -> archive.
     chosen = choose(places.tree, patterns)
     displaced, moves = archive.arranged(places.archive, base, chosen.files)
     assert not archive.displace(places.archive, displaced).failed
-    moved = archive.put_away(places, moves)
+    moved = archive.move_to_archive(places, moves)
     archive.follow(
         places, [ArchiveMove(source=each, target=base + b"/" + each) for each in chosen.folders]
     )
@@ -145,9 +145,9 @@ def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: Archive
         write(tree / name)
 
     moves = [ArchiveMove(source=name, target=b"one/" + name) for name in (b"a", b"b")]
-    archive.put_away(places, moves[:1])
+    archive.move_to_archive(places, moves[:1])
     write(tree / "a", "made since")
-    moved = archive.put_away(places, moves)
+    moved = archive.move_to_archive(places, moves)
     assert moved.done == moves
     assert (tree / "a").read_text() == "made since"
     assert not (tree / "b").exists()
@@ -160,12 +160,12 @@ def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: Archive
     write(shelf / "one" / "src" / "b", "archived")
     write(tree / "src" / "a", "present")
     moves = [ArchiveMove(source=b"one/src/" + n, target=b"src/" + n) for n in (b"a", b"b")]
-    came = archive.bring_back(places, moves)
+    came = archive.move_back(places, moves)
     assert came.failed == {b"one/src/a": "File exists"}
     assert (tree / "src" / "a").read_text() == "present"
     assert (tree / "src" / "b").read_text() == "archived"
-    assert archive.bring_back(places, moves).done == came.done, "twice is as once"
-    archive.tidy(places.archive, [b"one/src/b"], frozenset())
+    assert archive.move_back(places, moves).done == came.done, "twice is as once"
+    archive.clean_up(places.archive, [b"one/src/b"], frozenset())
     assert (shelf / "one" / "src" / "a").read_text() == "archived"
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: P
     (tree / "out" / "link").symlink_to("/etc/passwd")
     target = tmp_path / "results"
     write(target / "out" / "report.md", "a longer old one")
-    assert hand_out(tree, AT_THE_TOP, ["out/**"], target) == (b"out/report.md",)
+    assert publish_outputs(tree, AT_THE_TOP, ["out/**"], target) == (b"out/report.md",)
     assert (target / "out" / "report.md").read_text() == "new"
     assert (target / "out" / "report.md").stat().st_mode & 0o777 == 0o640
     assert os.listdir(target / "out") == ["report.md"]
@@ -184,7 +184,7 @@ def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: P
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "out").symlink_to(elsewhere)
     with pytest.raises(OutputNotCopied, match=r"out/report\.md"):
-        hand_out(tree, AT_THE_TOP, ["out"], tmp_path / "other")
+        publish_outputs(tree, AT_THE_TOP, ["out"], tmp_path / "other")
 
     assert os.listdir(elsewhere) == []
 
@@ -200,7 +200,7 @@ def test_a_file_in_the_way_keeps_its_name(tree: Path, tmp_path: Path) -> None:
         ("three", ["report.md", "report_1_17.md", "report_2_17.md"]),
     ):
         write(tree / "out" / "report.md", text)
-        hand_out(tree, AT_THE_TOP, ["out/report.md"], target, overwrite=False, now_ms=17)
+        publish_outputs(tree, AT_THE_TOP, ["out/report.md"], target, overwrite=False, now_ms=17)
         assert sorted(os.listdir(target / "out")) == names
 
     assert (target / "out" / "report.md").read_text() == "one"
@@ -243,13 +243,13 @@ def test_files_move_to_another_file_system_and_back(tree: Path, far: Path) -> No
         assert stat.S_ISFIFO((there / "pipe").stat().st_mode)
 
         back = [ArchiveMove(source=move.target, target=move.source) for move in moved.done]
-        assert not archive.bring_back(places, back).failed
+        assert not archive.move_back(places, back).failed
 
     assert (tree / "notes" / "a").stat().st_mtime_ns == 1_700_000_000_123_456_789
     assert not (there / "a").exists()
 
 
-@pytest.mark.parametrize("again", [archive.put_away, archive.put_away_again])
+@pytest.mark.parametrize("again", [archive.move_to_archive, archive.move_to_archive_again])
 def test_a_copy_that_a_crash_left_beside_its_source_is_completed(
     tree: Path, far: Path, again: Callable[..., archive.Moved]
 ) -> None:
@@ -287,7 +287,7 @@ def test_a_file_that_changes_while_it_is_copied_stays_where_it_is(
 
     monkeypatch.setattr(os, "fsync", written_meanwhile)
     with archive.both(tree, far / "archive", AT_THE_TOP) as places:
-        moved = archive.put_away(places, [ArchiveMove(source=b"log", target=b"log")])
+        moved = archive.move_to_archive(places, [ArchiveMove(source=b"log", target=b"log")])
 
     assert moved.failed == {b"log": os.strerror(errno.EBUSY)}
     assert (tree / "log").read_text().startswith("first, second")
@@ -300,7 +300,7 @@ def test_a_socket_stays_where_it_is(tree: Path, far: Path) -> None:
         listener.bind(str(tree / "socket"))
 
     with archive.both(tree, far / "archive", AT_THE_TOP) as places:
-        moved = archive.put_away(places, [ArchiveMove(source=b"socket", target=b"socket")])
+        moved = archive.move_to_archive(places, [ArchiveMove(source=b"socket", target=b"socket")])
 
     assert moved.failed
     assert (tree / "socket").exists()

@@ -48,7 +48,7 @@ def test_patterns_choose_paths(patterns, wanted, unwanted):
 )
 def test_folders_that_cannot_hold_a_match_are_not_walked(patterns, folder, could):
     """A folder is entered only where some pattern might match below it."""
-    assert UnifiedFileResolver(patterns).could_hold(folder) is could
+    assert UnifiedFileResolver(patterns).could_match_below(folder) is could
 
 
 def test_braces_are_written_out():

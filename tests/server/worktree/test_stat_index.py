@@ -20,7 +20,7 @@ def test_a_file_is_remembered_as_it_was_held():
     """Signature, digest and modes are read back unchanged, at the limits of their ranges."""
     table = StatIndex()
     file = table.track(b"a/b/c")
-    table.hold(file, READ, DIGEST, REGULAR, 0o600)
+    table.record_capture(file, READ, DIGEST, REGULAR, 0o600)
 
     again = table.files[b"a/b/c"]
     assert (again.signature, again.captured) == (READ, (REGULAR, 0o600, DIGEST))
@@ -36,7 +36,7 @@ def test_the_date_of_a_file_is_reported_as_it_is(year):
     status = os.stat_result((REGULAR, *range(9)), times)
     table = StatIndex()
     file = table.track(b"a")
-    table.hold(file, signature_of(status), DIGEST, REGULAR, 0o644)
+    table.record_capture(file, signature_of(status), DIGEST, REGULAR, 0o644)
 
     assert table.top.modified_ns(b"a") == nanoseconds
 
@@ -45,8 +45,8 @@ def test_a_file_that_could_not_be_captured_has_no_digest():
     """Storing no digest discards the previous one."""
     table = StatIndex()
     file = table.track(b"pipe")
-    table.hold(file, READ, DIGEST, REGULAR, 0o644)
-    table.hold(file, None)
+    table.record_capture(file, READ, DIGEST, REGULAR, 0o644)
+    table.record_capture(file, None)
 
     assert file.signature is None
     assert file.captured == (0, 0, bytes(20))
@@ -57,21 +57,21 @@ def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
     """A new file never inherits the data of another."""
     table = StatIndex()
     old = table.track(b"old")
-    table.hold(old, READ, DIGEST, REGULAR, 0o644)
+    table.record_capture(old, READ, DIGEST, REGULAR, 0o644)
     table.lose(old)
     new = table.track(b"new")
 
     assert new.slot == old.slot
     assert new.signature is None
-    assert not table.holds(old)
-    assert table.holds(new)
+    assert not table.is_tracked(old)
+    assert table.is_tracked(new)
 
 
 def test_a_lost_folder_takes_everything_in_it_along():
     """The lost folder's files are gone, folders below it unknown, and their slots free."""
     table = StatIndex()
     for path in (b"d/a", b"d/e/b", b"c"):
-        table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
+        table.record_capture(table.track(path), READ, DIGEST, REGULAR, 0o644)
 
     table.lose_folder(table.folders[b"d"])
     assert list(table.files) == [b"c"]
@@ -92,7 +92,7 @@ def test_a_tracked_file_costs_less_than_four_hundred_bytes():
         table = StatIndex()
         for number in range(10_000):
             path = b"part%d/module%d/file%d.py" % (number // 1100, number // 11, number)
-            table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
+            table.record_capture(table.track(path), READ, DIGEST, REGULAR, 0o644)
 
         used, _ = tracemalloc.get_traced_memory()
     finally:
@@ -107,15 +107,15 @@ def test_unusual_permissions_are_known_by_name_as_files_come_and_go():
     kinds = {b"a": (REGULAR, 0o600), b"b": (REGULAR, 0o600), b"c": (REGULAR, 0o644)}
     kinds |= {b"x": (EXECUTABLE, 0o755)}
     for path, (git_mode, permissions) in kinds.items():
-        table.hold(table.track(path), READ, DIGEST, git_mode, permissions)
+        table.record_capture(table.track(path), READ, DIGEST, git_mode, permissions)
 
     usual, others = table.permissions_of_files()
     assert (usual[REGULAR], usual[EXECUTABLE]) == (0o600, 0o755)
     assert others == {b"c": 0o644}
 
     table.lose(table.files[b"a"])
-    table.hold(table.files[b"x"], READ, DIGEST, EXECUTABLE, 0o700)
-    table.hold(table.track(b"y"), READ, DIGEST, EXECUTABLE, 0o755)
+    table.record_capture(table.files[b"x"], READ, DIGEST, EXECUTABLE, 0o700)
+    table.record_capture(table.track(b"y"), READ, DIGEST, EXECUTABLE, 0o755)
     usual, others = table.permissions_of_files()
     assert (usual[REGULAR], usual[EXECUTABLE]) == (0o644, 0o755), "a tie goes to git's own"
     assert others == {b"b": 0o600, b"x": 0o700}

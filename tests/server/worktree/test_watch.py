@@ -265,7 +265,7 @@ def test_a_verification_of_a_tree_in_motion_reports_nothing(tree):
 
 def test_a_distrusted_watch_is_not_used_again(tree):
     """Every further scan is full, and says why."""
-    tree.scan.distrust()
+    tree.scan.require_full_scans()
     write(tree)
 
     assert paths(refresh(tree)) == [b"a"]

@@ -49,7 +49,7 @@ from hankweave_server.agents.acp.json_lines import (
     BridgeOutput,
     Message,
     RawLog,
-    StandardVoice,
+    StandardOutput,
     as_list,
     as_object,
     cut,
@@ -68,7 +68,7 @@ _LAST_LINES = 12
 _LONGEST_STDERR_LINE = 2_000
 """Characters of a line of stderr that a result repeats."""
 
-_FAREWELL = 3.0
+_EXIT_TIMEOUT = 3.0
 """Seconds for the agent to end by itself after its stdin is closed, and after each signal."""
 
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -80,14 +80,14 @@ class Child:
     It is in its own session, so that signals to the bridge do not reach it.
     """
 
-    def __init__(self, process: anyio.abc.Process, voice: BridgeOutput) -> None:
+    def __init__(self, process: anyio.abc.Process, output: BridgeOutput) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        self._voice = voice
-        self._log = RawLog(voice.emit, time.monotonic)
+        self._output = output
+        self._log = RawLog(output.emit, time.monotonic)
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._has_finished = anyio.Event()
         self._lines = LineSplitter(LONGEST_LINE)
@@ -96,11 +96,11 @@ class Child:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], voice: BridgeOutput
+        cls, command: Sequence[str], environment: Mapping[str, str], output: BridgeOutput
     ) -> Child:
         """Start the program. Raises OSError if it cannot be run."""
         process = await anyio.open_process(command, env=environment, start_new_session=True)
-        return cls(process, voice)
+        return cls(process, output)
 
     async def send(self, message: Message) -> None:
         """Write a message. Raises ConnectionError if the agent no longer reads."""
@@ -128,7 +128,7 @@ class Child:
         return self._unread.popleft()
 
     async def close(self) -> None:
-        """Do nothing; `farewell` ends the process."""
+        """Do nothing; `shut_down` ends the process."""
 
     def _take(self, line: Line) -> None:
         if line.is_blank:
@@ -164,22 +164,22 @@ class Child:
         if text.strip():
             self._last.append(cut(text, _LONGEST_STDERR_LINE))
 
-        self._voice.note(text)
+        self._output.note(text)
 
     async def stderr_tail(self) -> str:
         """Return the end of its stderr; call it only after the child has ended."""
-        with anyio.move_on_after(_FAREWELL):  # One of its children may keep the pipe open.
+        with anyio.move_on_after(_EXIT_TIMEOUT):  # One of its children may keep the pipe open.
             await self._has_finished.wait()
 
         return "\n".join(self._last)
 
-    async def farewell(self) -> int:
+    async def shut_down(self) -> int:
         """Close the agent's stdin, end the agent if it does not exit, and return its exit code."""
         with contextlib.suppress(*_LOST, OSError):
             await self._stdin.aclose()
 
         for deadly in (signal.SIGTERM, signal.SIGKILL):
-            with anyio.move_on_after(_FAREWELL):
+            with anyio.move_on_after(_EXIT_TIMEOUT):
                 return await self._process.wait()
 
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -214,9 +214,9 @@ _CANCELLED: Message = {"outcome": {"outcome": "cancelled"}}
 class Questions:
     """The agent's permission requests."""
 
-    def __init__(self, story: AcpTranslator, voice: BridgeOutput) -> None:
-        self._story = story
-        self._voice = voice
+    def __init__(self, translator: AcpTranslator, output: BridgeOutput) -> None:
+        self._translator = translator
+        self._output = output
         self._open: dict[str, asyncio.Future[bool | None]] = {}
         """The pending requests; an answer of None means that one was cancelled."""
         self._asked = 0
@@ -226,19 +226,19 @@ class Questions:
         """Ask the server, and return its answer in the agent's terms."""
         self._asked += 1
         name = f"permission-{self._asked}"
-        line = self._story.question(name, asked)
+        line = self._translator.question(name, asked)
         if self._is_closed:
             return _CANCELLED
 
         if not is_whole(line):
             # The answer must be based on the complete request.
-            self._voice.note(
+            self._output.note(
                 "Permission for a tool call was refused: the call is too long to be shown."
             )
             return _chosen(asked, allowed=False)
 
         question = self._open[name] = asyncio.get_running_loop().create_future()
-        self._voice.emit(line)
+        self._output.emit(line)
         allowed = await question
         del self._open[name]
         return _CANCELLED if allowed is None else _chosen(asked, allowed=allowed)
@@ -254,7 +254,7 @@ class Questions:
         """Cancel all pending requests, and those that still come: there is no one to answer."""
         self._is_closed = True
         for name in self._open:
-            self._voice.emit({"type": "control_cancel_request", "request_id": name})
+            self._output.emit({"type": "control_cancel_request", "request_id": name})
             self._settle(name, None)
 
     def _settle(self, name: str, allowed: bool | None) -> None:
@@ -281,14 +281,14 @@ def main(_arguments: list[str]) -> int:
 
 
 async def _run() -> int:
-    voice, lines = StandardVoice(), _standard_input()
+    output, lines = StandardOutput(), _standard_input()
     try:
         order = json_lines.from_line(await anext(lines, b""))
     except (ValueError, msgspec.ValidationError) as error:
-        voice.note(f"The request is invalid: {error!r}")
+        output.note(f"The request is invalid: {error!r}")
         return 2
 
-    return await Bridge(order, voice, lines).run()
+    return await Bridge(order, output, lines).run()
 
 
 async def _standard_input() -> AsyncIterator[bytes]:
@@ -303,15 +303,15 @@ class Bridge:
     """One agent, one session, one prompt."""
 
     def __init__(
-        self, order: BridgeOrder, voice: BridgeOutput, lines: AsyncIterator[bytes]
+        self, order: BridgeOrder, output: BridgeOutput, lines: AsyncIterator[bytes]
     ) -> None:
         self._order = order
-        self._voice = voice
+        self._output = output
         self._lines = lines
         self._memory = _memory_for(order)
         self._session = ""
-        self._story = AcpTranslator(voice.emit, self._remember)
-        self._questions = Questions(self._story, voice)
+        self._translator = AcpTranslator(output.emit, self._remember)
+        self._questions = Questions(self._translator, output)
         self._ended: Ended | None = None
 
     async def run(self) -> int:
@@ -325,10 +325,10 @@ class Bridge:
             tasks.start_soon(child.listen)
             tasks.start_soon(self._take_answers)
             ended = await self._converse(child, tasks)
-            self._story.end()
+            self._translator.end()
             self._remember(finally_=True)
             self._conclude(ended)
-            await child.farewell()
+            await child.shut_down()
             self._remember(finally_=True)
             tasks.cancel_scope.cancel()
 
@@ -343,24 +343,24 @@ class Bridge:
             self._memory.begin(self._order.resume)
             environment[self._order.memory_variable] = str(self._memory.place)
 
-        return await Child.start(self._order.command, environment, self._voice)
+        return await Child.start(self._order.command, environment, self._output)
 
     async def _converse(self, child: Child, tasks: anyio.abc.TaskGroup) -> Ended:
         """Hold the dialogue until one side ends it."""
         connection = Connection(self._handle, child)
-        dialogue = Dialogue(self._order, connection, self._story, self._voice, self._began)
+        dialogue = Dialogue(self._order, connection, self._translator, self._output, self._began)
         tasks.start_soon(self._await_interrupt, dialogue)
         try:
-            return await dialogue.hold()
+            return await dialogue.run()
         except RequestError as error:
             return Ended(False, error_text(error))
         except ConnectionError:
-            return Ended(False, await self._epitaph(child, dialogue))
+            return Ended(False, await self._exit_message(child, dialogue))
         finally:
             await connection.close()
 
-    async def _epitaph(self, child: Child, dialogue: Dialogue) -> str:
-        code = await child.farewell()
+    async def _exit_message(self, child: Child, dialogue: Dialogue) -> str:
+        code = await child.shut_down()
         how = f"was terminated by signal {-code}" if code < 0 else f"ended with exit code {code}"
         first = f"The agent {how} before it answered {dialogue.doing}."
         return "\n".join(each for each in (first, await child.stderr_tail()) if each)
@@ -370,7 +370,7 @@ class Bridge:
         given = as_object(params)
         match method:
             case "session/update":
-                self._story.receive(as_object(given.get("update")))
+                self._translator.receive(as_object(given.get("update")))
             case "session/request_permission":
                 return await self._questions.ask(given)
             case "fs/write_text_file" if self._order.announces_writes:
@@ -395,9 +395,9 @@ class Bridge:
                 await dialogue.cancel()
 
     def _began(self, session: str, model: str) -> None:
-        self._session, self._story.model = session, model
+        self._session, self._translator.model = session, model
         line: Message = {"type": "system", "subtype": "init", "session_id": session}
-        self._voice.emit(line | {"cwd": self._order.work_tree, "model": model, "tools": []})
+        self._output.emit(line | {"cwd": self._order.work_tree, "model": model, "tools": []})
 
     def _remember(self, *, finally_: bool = False) -> None:
         if self._memory is None or not is_file_name(self._session):
@@ -408,19 +408,19 @@ class Bridge:
         except (sqlite3.Error, OSError) as error:
             if finally_:
                 self._memory.forget(self._session)
-                self._voice.note(f"The conversation could not be saved: {error}")
+                self._output.note(f"The conversation could not be saved: {error}")
 
     def _conclude(self, ended: Ended) -> None:
-        story = self._story
+        translator = self._translator
         line: Message = {
             "type": "result",
             "subtype": "success" if ended.success else "error_during_execution",
             "is_error": not ended.success,
-            "num_turns": story.messages,
-            "result": story.last_text if ended.success else ended.text,
+            "num_turns": translator.messages,
+            "result": translator.last_text if ended.success else ended.text,
             "session_id": self._session,
         }
-        self._voice.emit(line | ended.spent)
+        self._output.emit(line | ended.spent)
 
 
 def _memory_for(order: BridgeOrder) -> Memory | None:

@@ -26,7 +26,7 @@ from typing import ClassVar
 from hankweave_server.fsutil import sync_file
 
 AT_WORK = "at-work.db"
-_PATIENCE = 2.0
+_BUSY_TIMEOUT = 2.0
 """Seconds to wait for a writer that has locked the database."""
 
 _FROM = "session-0000-00-00T00-00"
@@ -148,7 +148,7 @@ class Database(Memory):
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = sqlite3.connect(self.place, timeout=_PATIENCE)
+            self._connection = sqlite3.connect(self.place, timeout=_BUSY_TIMEOUT)
 
         return self._connection
 

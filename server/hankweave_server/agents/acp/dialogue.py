@@ -197,15 +197,15 @@ class Dialogue:
         self,
         order: BridgeOrder,
         peer: Peer,
-        story: AcpTranslator,
-        voice: BridgeOutput,
+        translator: AcpTranslator,
+        output: BridgeOutput,
         began: Callable[[str, str], None],
     ) -> None:
         """Start; `began` is called with the session and its model before the prompt is sent."""
         self._order = order
         self._peer = peer
-        self._story = story
-        self._voice = voice
+        self._translator = translator
+        self._output = output
         self._began = began
         self._session: str | None = None
         self._is_prompting = False
@@ -213,7 +213,7 @@ class Dialogue:
         self.doing = "initialize"
         """The method whose answer is pending."""
 
-    async def hold(self) -> Ended:
+    async def run(self) -> Ended:
         """Run the whole dialogue. Raises RequestError, and ConnectionError if the agent ends."""
         with self._giving_up:
             abilities, methods = await self._initialize()
@@ -284,12 +284,12 @@ class Dialogue:
             offer = await self._ask("session/new", **here)
         else:
             method = resuming(abilities, self._order.forks)
-            self._story.is_replay = True
+            self._translator.is_replay = True
             offer = {"sessionId": resumed} | await self._ask(method, sessionId=resumed, **here)
             if method == "session/load":
                 await self._replay_ends()
 
-            self._story.is_replay = False
+            self._translator.is_replay = False
 
         self._session = as_text(offer.get("sessionId")) or None
         return offer
@@ -298,9 +298,9 @@ class Dialogue:
         """Wait until a loaded session is replayed; some agents continue after their answer."""
         with anyio.move_on_after(_LONGEST_REPLAY):
             while True:
-                count = self._story.update_count
+                count = self._translator.update_count
                 await anyio.sleep(_QUIET)
-                if self._story.update_count == count:
+                if self._translator.update_count == count:
                     return
 
     async def _set_mode(self, offer: Message) -> str | None:
@@ -336,7 +336,7 @@ class Dialogue:
         if not wanted:
             return current
 
-        self._voice.note(
+        self._output.note(
             f"The agent does not offer the model {wanted!r}; it uses "
             f"{repr(current) if current else 'its own choice'}."
         )
@@ -345,14 +345,14 @@ class Dialogue:
     # --- the prompt ----------------------------------------------------------------------------
 
     async def _prompt(self) -> Ended:
-        before = self._story.cost if self._order.resume is not None else 0.0
+        before = self._translator.cost if self._order.resume is not None else 0.0
         prompt = [{"type": "text", "text": self._order.prompt}]
         self._is_prompting = True
         answer = await self._ask("session/prompt", sessionId=self._session, prompt=prompt)
-        spent = usage_of(answer) | cost_of(before, self._story.cost)
+        spent = usage_of(answer) | cost_of(before, self._translator.cost)
         reason = as_text(answer.get("stopReason"))
-        self._story.end_message()
-        if reason == "end_turn" and self._story.has_answered:
+        self._translator.end_message()
+        if reason == "end_turn" and self._translator.has_answered:
             return Ended(True, spent=spent)
 
         if reason == "end_turn":

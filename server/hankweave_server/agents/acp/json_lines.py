@@ -47,7 +47,7 @@ class BridgeOutput(Protocol):
         """Print a human-readable remark."""
 
 
-class StandardVoice:
+class StandardOutput:
     """Output to stdout and stderr; blocks while the reader is slow."""
 
     def emit(self, line: Mapping[str, Any]) -> None:
@@ -124,10 +124,10 @@ def well_formed(text: str) -> str:
 
 
 def _dumped(line: Mapping[str, Any], longest: int) -> bytes:
-    return json.dumps(_tamed(line, longest), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(_encodable(line, longest), ensure_ascii=False).encode() + b"\n"
 
 
-def _tamed(value: Any, longest: int) -> Any:
+def _encodable(value: Any, longest: int) -> Any:
     """Return a value that every JSON reader accepts: no lone surrogates, no infinite numbers."""
     match value:
         case str():
@@ -135,9 +135,9 @@ def _tamed(value: Any, longest: int) -> Any:
         case float() if not math.isfinite(value):
             return None
         case Mapping():
-            return {well_formed(str(key)): _tamed(each, longest) for key, each in value.items()}
+            return {well_formed(str(key)): _encodable(each, longest) for key, each in value.items()}
         case list() | tuple():
-            return [_tamed(each, longest) for each in value]
+            return [_encodable(each, longest) for each in value]
         case _:
             return value
 

@@ -48,10 +48,10 @@ def home_of(ours: Path | None, environment: Mapping[str, str]) -> Path:
     if named:
         return Path(os.path.expanduser(named))
 
-    return persons_home(environment) if ours is None else ours.absolute()
+    return user_home(environment) if ours is None else ours.absolute()
 
 
-def persons_home(environment: Mapping[str, str]) -> Path:
+def user_home(environment: Mapping[str, str]) -> Path:
     """Return the user's own Codex home, which has their login."""
     own = os.environ.get(HOME)
     if own:
@@ -144,7 +144,7 @@ class CodexAgent:
         login = os.path.realpath(home_of(self.home, environment) / _LOGIN)
         key = next(filter(None, (seen.get(name) for name in sorted(_PREFERRED))), None)
         if key is None and not os.path.isfile(login):
-            key = seen.get(_API_KEY) or os.path.realpath(persons_home(environment) / _LOGIN)
+            key = seen.get(_API_KEY) or os.path.realpath(user_home(environment) / _LOGIN)
 
         where = seen.get("OPENAI_BASE_URL", "")
         return AgentAccount("codex", fingerprint("codex", where, key or login))
@@ -164,7 +164,7 @@ class CodexAgent:
         """Return its home, and the login behind the link in it, which Codex renews in place."""
         return AgentNeeds(
             home=home_of(self.home, environment),
-            write=(persons_home(environment) / _LOGIN,),
+            write=(user_home(environment) / _LOGIN,),
             programs=(self.program,),
             may_change_files=self.sandbox != "read-only",
         )
@@ -180,7 +180,7 @@ class CodexAgent:
         home = home_of(self.home, task.environment)
         is_ours = self.home is not None and home == self.home.absolute()
         if is_ours:
-            prepare(home, persons_home(task.environment))
+            prepare(home, user_home(task.environment))
 
         resumed = None
         if task.resume_session is not None:

@@ -282,7 +282,7 @@ class Rollout:
         raised, because the counts that Codex prints at its end are valid without this.
         """
         try:
-            news = self._news()
+            news = self._new_lines()
         except OSError:
             return ()
 
@@ -296,7 +296,7 @@ class Rollout:
         except OSError:
             return False
 
-    def _news(self) -> bytes:
+    def _new_lines(self) -> bytes:
         """Return new complete lines; the last line may still be incomplete."""
         if self._path is None:
             there = (each for each in rollouts_of(self._home, self.session_id) if each.exists())
@@ -378,15 +378,15 @@ class CodexListener:
             case ToolCalled(tool_use_id=item):
                 if item not in self._called:
                     self._called.add(item)
-                    yield from self._news()
+                    yield from self._new_signals()
                     yield replace(signal, tool_use_id=self._label + item)
             case ToolReturned(tool_use_id=item):
                 self._called.discard(item)
                 yield replace(signal, tool_use_id=self._label + item)
-                yield from self._news()
+                yield from self._new_signals()
             case AgentSaid(text=text):
                 self._last_message = text
-                yield from self._news()
+                yield from self._new_signals()
                 yield signal
             case ResultReported():
                 yield from self._concluded(signal)
@@ -399,7 +399,7 @@ class CodexListener:
             self._before = self._reported = NO_TOKENS
             self._compactions = 0
 
-    def _news(self) -> Iterator[AgentSignal]:
+    def _new_signals(self) -> Iterator[AgentSignal]:
         """Yield the new entries of the rollout: the usage of each answer, and a compaction."""
         if self._rollout is None:
             return
@@ -420,7 +420,7 @@ class CodexListener:
             yield UsageReported(f"{self._label}{self._answers}", self._model, new)
 
     def _concluded(self, result: ResultReported) -> Iterator[AgentSignal]:
-        yield from self._news()
+        yield from self._new_signals()
         if not result.success and self._rollout is not None:
             yield LimitReported(self._rollout.limits)
 

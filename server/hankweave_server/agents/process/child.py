@@ -232,7 +232,7 @@ class AgentProcess:
                     await self._has_ended.wait()
 
                 if not self._is_tree_empty:
-                    survivors = await self._hunt()
+                    survivors = await self._kill_members()
 
                 process_table.remove(self.record.group_folder)
 
@@ -246,7 +246,7 @@ class AgentProcess:
         os.close(self._keeper_pidfd)
         self._keeper.poll()
 
-    async def _hunt(self) -> tuple[int, ...]:
+    async def _kill_members(self) -> tuple[int, ...]:
         killed = await anyio.to_thread.run_sync(kill_members, self.record)
         survivors = tuple(leftover.pid for leftover in killed if leftover.survived)
         self._is_tree_empty = not survivors

@@ -125,7 +125,9 @@ class Keeper:
 
         os.set_blocking(orders, False)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self._alarm = _alarm_at(signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._signals = _signal_descriptor(
+            signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+        )
 
     def keep(self, command: list[str]) -> None:
         """Run the agent until it ends or the server closes its pipe, then end its tree."""
@@ -172,8 +174,8 @@ class Keeper:
 
     def _follow_order(self) -> bool:
         """Wait for a signal or orders and carry the orders out; False if the server is gone."""
-        _wait_for(self._orders, self._alarm)
-        _drain(self._alarm)
+        _wait_for(self._orders, self._signals)
+        _drain(self._signals)
         try:
             orders = os.read(self._orders, 64)
         except BlockingIOError:
@@ -215,8 +217,8 @@ class Keeper:
         pause = _FIRST_POLL
         while self._reap():
             self._signal(self._groups(), signal.SIGKILL)
-            _wait_for(self._alarm, seconds=pause)
-            _drain(self._alarm)
+            _wait_for(self._signals, seconds=pause)
+            _drain(self._signals)
             pause = min(2 * pause, _LONGEST_POLL)
 
     def _reap(self) -> bool:
@@ -355,20 +357,20 @@ def _release_standard_streams() -> None:
         os.dup2(nowhere, descriptor)
 
 
-def _alarm_at(*numbers: signal.Signals) -> int:
+def _signal_descriptor(*numbers: signal.Signals) -> int:
     """Return a descriptor that becomes readable after any of these signals.
 
     The signals get a handler that does nothing; they are not ignored, because ignoring survives
     exec and would reach the agent.
     """
-    alarm_read, alarm_write = os.pipe()
-    os.set_blocking(alarm_read, False)
-    os.set_blocking(alarm_write, False)
-    signal.set_wakeup_fd(alarm_write, warn_on_full_buffer=False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, _note_only)
 
-    return alarm_read
+    return read_end
 
 
 def _note_only(_number: int, _frame: FrameType | None) -> None:

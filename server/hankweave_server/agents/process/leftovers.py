@@ -154,7 +154,7 @@ def kill_members(record: AgentRecord) -> list[KilledLeftover]:
         for facts in members:
             killed.setdefault(facts.pid, _leftover(facts, record))
 
-        if not _holds_us(record):
+        if not _includes_this_process(record):
             process_table.kill(record.group_folder)
 
         _kill_and_wait(members, min(_POLL_INTERVAL, deadline - time.monotonic()))
@@ -201,7 +201,7 @@ def _grouped(record: AgentRecord, table: ProcessTable) -> set[int]:
     return process_table.members(record.group_folder) & table.keys()
 
 
-def _holds_us(record: AgentRecord) -> bool:
+def _includes_this_process(record: AgentRecord) -> bool:
     """Return whether this process is in the agent's group, which may have started this server."""
     return os.getpid() in process_table.members(record.group_folder)
 

@@ -47,7 +47,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
     ]
     with (
         AgentLog(task.log_path, limit=task.limits.log_bytes, redactor=task.redactor) as log,
-        _listening(program.hook_socket) as hooks,
+        _hook_server(program.hook_socket) as hooks,
     ):
         launch = Launch(
             program.command,
@@ -69,7 +69,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
 
 
 @contextmanager
-def _listening(path: Path | None) -> Iterator[HookServer | None]:
+def _hook_server(path: Path | None) -> Iterator[HookServer | None]:
     if path is None:
         yield None
         return

@@ -1,7 +1,7 @@
 """Read and write an agent's pipes without blocking calls and in bounded memory.
 
 `PipeReader` and `PipeWriter` wrap one end of a pipe, `LineSplitter` cuts what was read into lines,
-and `Mailbox` is the bounded queue between the tasks that read the pipes and the reader of
+and `SignalQueue` is the bounded queue between the tasks that read the pipes and the reader of
 `AgentSession.signals`.
 """
 
@@ -129,43 +129,43 @@ class PipeWriter(_PipeEnd):
                 return
 
 
-ROOM = 16
+CAPACITY = 16
 """Batches; one holds at most the result of a single read of a pipe (16 KiB)."""
 
-ROOM_IN_A_HURRY = 256
+NONBLOCKING_CAPACITY = 256
 """Batches kept while the agent is being stopped and the reader may be waiting for its end."""
 
 
-class Mailbox:
+class SignalQueue:
     """A bounded queue of signals: a fast agent waits for a slow reader, until it is being stopped.
 
-    From then on (`hurry`) nothing waits for the reader, because the reader may be the task that is
-    stopping the agent. Batches that do not fit are dropped; the agent's log still has them.
+    From then on (`stop_blocking`) nothing waits for the reader, because the reader may be the task
+    that is stopping the agent. Batches that do not fit are dropped; the agent's log still has them.
     """
 
     def __init__(self) -> None:
         self._batches: deque[Sequence[AgentSignal]] = deque()
         self._changed = anyio.Event()
-        self._is_hurried = False
+        self._is_nonblocking = False
         self._is_closed = False
 
     @property
     def is_full(self) -> bool:
-        return not self._is_hurried and len(self._batches) >= ROOM
+        return not self._is_nonblocking and len(self._batches) >= CAPACITY
 
     async def put(self, batch: Sequence[AgentSignal]) -> None:
         while self.is_full:
             await self._changed.wait()
 
-        if batch and len(self._batches) < ROOM_IN_A_HURRY:
+        if batch and len(self._batches) < NONBLOCKING_CAPACITY:
             self._batches.append(batch)
-            self._stir()
+            self._notify()
 
         # A pipe that is never empty must not starve other tasks.
         await anyio.lowlevel.checkpoint()
 
     async def take(self) -> Sequence[AgentSignal] | None:
-        """Return the next batch, or None when the mailbox is closed and empty."""
+        """Return the next batch, or None when the queue is closed and empty."""
         while not self._batches:
             if self._is_closed:
                 return None
@@ -173,17 +173,17 @@ class Mailbox:
             await self._changed.wait()
 
         batch = self._batches.popleft()
-        self._stir()
+        self._notify()
         return batch
 
-    def hurry(self) -> None:
-        self._is_hurried = True
-        self._stir()
+    def stop_blocking(self) -> None:
+        self._is_nonblocking = True
+        self._notify()
 
     def close(self) -> None:
         self._is_closed = True
-        self._stir()
+        self._notify()
 
-    def _stir(self) -> None:
-        stirred, self._changed = self._changed, anyio.Event()
-        stirred.set()
+    def _notify(self) -> None:
+        former, self._changed = self._changed, anyio.Event()
+        former.set()

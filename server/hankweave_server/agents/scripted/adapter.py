@@ -62,7 +62,7 @@ class ScriptedAgent:
             make_private_directory(self.sessions)
             extra[player.SESSIONS] = str(self.sessions)
 
-        if task.goes_on:
+        if task.continues:
             extra[player.GOES_ON] = task.fork_at or ""
 
         if task.asks:

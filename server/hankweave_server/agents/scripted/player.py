@@ -64,8 +64,8 @@ def main(_arguments: list[str]) -> int:
     prompt = str(json.loads(sys.stdin.readline())["message"]["content"])
     codon = os.environ.get("HANKWEAVE_CODON_ID", "codon")
     player = Player(prompt, codon)
-    goes_on = os.environ.get(GOES_ON)
-    played = None if goes_on is None else player.steps_played(goes_on)
+    continues = os.environ.get(GOES_ON)
+    played = None if continues is None else player.steps_played(continues)
     player.begin(anew=played is None)
     try:
         script = _script_for(prompt, codon)
@@ -124,7 +124,7 @@ class Player:
         self.gives_up = False
         """If true, it fails when a step is refused."""
         self._steps: dict[str, Callable[[Any], None]] = {
-            "say": self._say,
+            "say": self._send_text,
             "think": lambda text: self._message({"type": "thinking", "thinking": text}),
             "write": self._write,
             "append": self._append,
@@ -133,12 +133,12 @@ class Player:
             "wait": time.sleep,
             "waitForFile": _wait_for_file,
             "ask": self._ask,
-            "recall": self._recall,
+            "recall": self._report_memory,
             "cost": self._add_cost,
             "stderr": lambda text: _print(text, sys.stderr),
             "raw": lambda line: _print(line, sys.stdout),
             "fail": self.fail,
-            "limit": self._meet_limit,
+            "limit": self._fail_with_limit,
             "exit": os._exit,
             "crash": _crash,
         }
@@ -164,7 +164,7 @@ class Player:
         if anew:
             self._memory.add({"prompt": self._prompt_words})
 
-    def _say(self, text: str) -> None:
+    def _send_text(self, text: str) -> None:
         self.last_words = text
         self._message({"type": "text", "text": text})
 
@@ -209,7 +209,7 @@ class Player:
         self.end(failure["message"], is_error=True)
         sys.exit(failure.get("exitCode", 1))
 
-    def _meet_limit(self, limit: dict[str, float]) -> NoReturn:
+    def _fail_with_limit(self, limit: dict[str, float]) -> NoReturn:
         self._remember()
         resets_at = limit.get("resetsAt")
         if resets_at is None and "resetsIn" in limit:
@@ -336,7 +336,7 @@ class Player:
 
         return None
 
-    def _recall(self, words: str) -> None:
+    def _report_memory(self, words: str) -> None:
         prompts, steps = self._memory.count("prompt"), self._memory.count("step")
         self._steps["say"](f"{words} {prompts} prompts and {steps} steps")
 

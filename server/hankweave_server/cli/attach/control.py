@@ -91,7 +91,7 @@ class Controls(App[int]):
 
     def _may(self) -> bool:
         if not self.session.may_change:
-            self.show_note(Note(READ_ONLY, is_complaint=True))
+            self.show_note(Note(READ_ONLY, is_error=True))
 
         return self.session.may_change
 
@@ -121,14 +121,16 @@ class Controls(App[int]):
     def action_deny(self) -> None:
         self._permission("deny")
 
-    def _steer(self, question: str, request: Callable[[], Awaitable[object]], done: str) -> None:
+    def _send_for_active(
+        self, question: str, request: Callable[[], Awaitable[object]], done: str
+    ) -> None:
         """Ask about the running step, and send a request after a yes."""
         if not self._may():
             return
 
         active = active_codon(self.session.state)
         if active is None:
-            self.show_note(Note("No step is running.", is_complaint=True))
+            self.show_note(Note("No step is running.", is_error=True))
             return
 
         name = title_of_step(self.session.state, active.codon_id)
@@ -142,7 +144,7 @@ class Controls(App[int]):
     def action_skip(self) -> None:
         run = self.session.state.current_run_id
         client = self.session.client
-        self._steer(
+        self._send_for_active(
             "Skip {}? This stops its agent, and the plan continues after it.",
             lambda: client.send(CodonSkip(expected_run_id=run)),
             "Skipped.",
@@ -151,7 +153,7 @@ class Controls(App[int]):
     def action_stop(self) -> None:
         run = self.session.state.current_run_id
         client = self.session.client
-        self._steer(
+        self._send_for_active(
             "Stop {} by force? It will be marked as failed, and the plan will pause.",
             lambda: client.send(
                 CodonForceStop(reason="stopped from a terminal", expected_run_id=run)
@@ -200,17 +202,17 @@ class Controls(App[int]):
         active = active_codon(self.session.state)
         if active is not None:
             name = title_of_step(self.session.state, active.codon_id)
-            self.show_note(Note(f"{name} is running: skip or stop it first.", is_complaint=True))
+            self.show_note(Note(f"{name} is running: skip or stop it first.", is_error=True))
             return
 
         newest = thread(self.session.state)[-1].codon.codon_id
         self._ask_back(RollbackGoal.again(self.session.state, step), can_redo=step == newest)
 
     def _begun_step(self) -> CodonId | None:
-        """Return the selected step; complain if it has not run."""
+        """Return the selected step; show an error if it has not run."""
         step = self.step
         if step is None or execution_of(self.session.state, step) is None:
-            self.show_note(Note("This step has not run yet.", is_complaint=True))
+            self.show_note(Note("This step has not run yet.", is_error=True))
             return None
 
         return step
@@ -221,14 +223,14 @@ class Controls(App[int]):
                 RollbackGoal("Undo the last rollback", RollbackPreview(direction="undo"))
             )
         else:
-            self.show_note(Note("There is no rollback to undo.", is_complaint=True))
+            self.show_note(Note("There is no rollback to undo.", is_error=True))
 
     def action_redo(self) -> None:
         if self.session.state.redo:
             target = RollbackPreview(direction="redo")
             self._ask_back(RollbackGoal("Redo the rollback that was undone", target))
         else:
-            self.show_note(Note("There is no undo to redo.", is_complaint=True))
+            self.show_note(Note("There is no undo to redo.", is_error=True))
 
     @work(exclusive=True, group="checkpoints")
     async def action_checkpoints(self) -> None:
@@ -240,7 +242,7 @@ class Controls(App[int]):
                 self.show_note(Note("There are no checkpoints."))
 
         note = await outcome(ask())
-        if note.is_complaint:
+        if note.is_error:
             self.show_note(note)
 
     def _chosen(self, chosen: Chosen | None) -> None:
@@ -264,5 +266,5 @@ class Controls(App[int]):
             self.push_screen(Reading("Comparison", blocks_of_diff(page), is_open=True))
 
         note = await outcome(compare())
-        if note.is_complaint:
+        if note.is_error:
             self.show_note(note)

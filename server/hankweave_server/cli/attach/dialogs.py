@@ -224,7 +224,7 @@ class AskRollback(Dialog[CommandData]):
         self._active = active
         self._may_change = may_change
         self._can_redo = can_redo
-        self._keeps = True
+        self._keep_edits = True
         self._on_running: OnRunning = "refuse" if active is None else "stop"
         self._report: RollbackReport | None = None
         self._lists_files = False
@@ -252,7 +252,7 @@ class AskRollback(Dialog[CommandData]):
 
     async def _ask(self) -> None:
         try:
-            self._report = await self._preview(self._keeps)
+            self._report = await self._preview(self._keep_edits)
         except CommandRefused as refused:
             hint = terminal_hint(refused.hint) or ""
             self._show_text(Text(one_line(f"{refused.message} {hint}"), "red"))
@@ -268,7 +268,7 @@ class AskRollback(Dialog[CommandData]):
         width = None if self._lists_files else min(self.app.size.width - 10, 104)
         lines = [
             Text(line.text, line.style)
-            for line in report_lines(self._report, foreseen=True, reverse="u", width=width)
+            for line in report_lines(self._report, is_preview=True, reverse="u", width=width)
         ]
         if self._active is not None:
             does = "is stopped first" if self._on_running == "stop" else "is paused meanwhile"
@@ -277,7 +277,7 @@ class AskRollback(Dialog[CommandData]):
         if not self._may_change:
             lines += [Text(), Text("This connection is read-only.", "yellow")]
         elif self._report.counts.conflicts:
-            lines.append(Text(f"Your edits are {'kept' if self._keeps else 'not kept'} (e)."))
+            lines.append(Text(f"Your edits are {'kept' if self._keep_edits else 'not kept'} (e)."))
 
         self._show_text(Text("\n").join(lines))
 
@@ -285,7 +285,7 @@ class AskRollback(Dialog[CommandData]):
         self.query_one("#report", Static).update(text)
 
     def action_keep(self) -> None:
-        self._keeps = not self._keeps
+        self._keep_edits = not self._keep_edits
         self._renew()
 
     def action_running(self) -> None:
@@ -303,7 +303,7 @@ class AskRollback(Dialog[CommandData]):
         """Agree, once the preview is there."""
         if self._report is not None:
             command = self._target.command(
-                keep_edits=self._keeps, on_running=self._on_running, run_id=self._run_id
+                keep_edits=self._keep_edits, on_running=self._on_running, run_id=self._run_id
             )
             self.dismiss(command)
 

@@ -29,7 +29,7 @@ class Note:
     """A sentence for the person who has asked for something."""
 
     text: str
-    is_complaint: bool = False
+    is_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ async def outcome(request: Awaitable[object], done: str = "") -> Note:
     except CommandRefused as refused:
         section = section_on(refused.code)
         parts = (refused.message, terminal_hint(refused.hint), section and f"See docs: {section}")
-        return Note(one_line(" ".join(filter(None, parts))), is_complaint=True)
+        return Note(one_line(" ".join(filter(None, parts))), is_error=True)
     except ConnectionError as lost:
         return Note(
             one_line(
                 "The connection was lost, and the command may or may not "
                 f"have been executed: {reason_of(lost)}"
             ),
-            is_complaint=True,
+            is_error=True,
         )
 
     return Note(_summary(answer) if isinstance(answer, RollbackReport) else done)

@@ -146,7 +146,7 @@ class Attached(Controls):
         self.theme = "textual-light" if _has_light_terminal() else "textual-dark"
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether everything that was asked for is on the screen; for tests."""
         is_asking = any(
             not worker.is_finished and worker.name not in _FOREVER for worker in self.workers
@@ -172,7 +172,7 @@ class Attached(Controls):
 
     def on_mount(self) -> None:
         self._main.query_one("#steps").focus()
-        self.run_worker(self._listen(), name="events")
+        self.run_worker(self._receive_events(), name="events")
         self.run_worker(self._renew_status(), name="status")
         self.run_worker(self._renew_files(), name="files")
         self.set_interval(1.0, self._tick)
@@ -185,7 +185,7 @@ class Attached(Controls):
 
     # --- events ------------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
+    async def _receive_events(self) -> None:
         """Take the events until the session ends, which it does when the server refuses it."""
         try:
             async for event in self.session.news():
@@ -218,7 +218,7 @@ class Attached(Controls):
             await self._stale.wait()
             self._stale = anyio.Event()
             with self._at_work():
-                if (await outcome(self.session.renew_status())).is_complaint:
+                if (await outcome(self.session.renew_status())).is_error:
                     continue  # The server is gone; the next one reports that it has started.
 
                 self._draw()
@@ -299,7 +299,7 @@ class Attached(Controls):
     def _draw_note(self) -> None:
         note = self._main.query_one("#note", Static)
         lost = "○ connection lost; reconnecting to the server. No events will be lost."
-        text = Text(self._note.text, "red" if self._note.is_complaint else "")
+        text = Text(self._note.text, "red" if self._note.is_error else "")
         if not self.session.client.is_connected:
             text = Text(lost, "red")
         elif under_way := self.session.progress():

@@ -121,7 +121,7 @@ class StepPane(Vertical):
             await self._transcript.read_older()
 
         note = await outcome(read())
-        if note.is_complaint:
+        if note.is_error:
             self._show_note(note)
             return
 
@@ -152,20 +152,20 @@ class StepPane(Vertical):
             self._view.show(blocks or [empty], root=root, starts=starts)
 
     @on(BlockView.TopReached, "#transcript")
-    def _want_older(self) -> None:
+    def _load_older(self) -> None:
         if self._transcript is not None and self._transcript.has_more and not self.shows_changes:
             self._read_older(self._transcript)
 
     @work(exclusive=True, group="older")
     async def _read_older(self, transcript: Transcript) -> None:
         note = await outcome(transcript.read_older())
-        if note.is_complaint:
+        if note.is_error:
             self._show_note(note)
         elif transcript is self._transcript:
             self.show_blocks()
 
     @on(BlockView.Opened, "#transcript")
-    def _want_whole(self, event: BlockView.Opened) -> None:
+    def _load_results(self, event: BlockView.Opened) -> None:
         for call in event.block.calls:
             if call.result is not None and call.result.truncated and call.whole is None:
                 self._read_whole(event.block, call)
@@ -179,7 +179,7 @@ class StepPane(Vertical):
 
         note = await outcome(read())
         block.touch()
-        if note.is_complaint:
+        if note.is_error:
             self._show_note(note)
         else:
             self.show_blocks()
@@ -206,7 +206,7 @@ class StepPane(Vertical):
         try:
             page = await self.difference(patch=True, limit=DIFFERENCES)
         except CommandRefused as refused:
-            self._show_note(Note(one_line(refused.message), is_complaint=True))
+            self._show_note(Note(one_line(refused.message), is_error=True))
             return
         except ConnectionError:
             return
@@ -275,12 +275,12 @@ class StepPane(Vertical):
         note = await outcome(find())
         self._sought, self._place = text, len(self._found)
         self._view.mark_text(text)
-        if note.is_complaint:
+        if note.is_error:
             self._show_note(note)
         elif self._found:
             self.go_to_found(-1)
         else:
-            self._show_note(Note(f"{one_line(text)} is not in this step.", is_complaint=True))
+            self._show_note(Note(f"{one_line(text)} is not in this step.", is_error=True))
 
     @work(exclusive=True, group="search")
     async def _read_to(self, seq: int) -> None:
@@ -292,7 +292,7 @@ class StepPane(Vertical):
         view.follows = False
         note = await outcome(transcript.read_to(seq))
         self.show_blocks()
-        if note.is_complaint:
+        if note.is_error:
             self._show_note(note)
         elif block := transcript.block_of(seq):
             view.select(block)

@@ -107,13 +107,13 @@ class LineOutput:
 
     def __init__(self) -> None:
         self._display = LineWriter()
-        self._story = RunLines()
+        self._run_lines = RunLines()
 
     def begin(self, layout: Layout, ready: ServerReady, _state: Callable[[], State]) -> None:
         self._display.open(start_lines(layout, ready))
 
     def report(self, published: Published) -> None:
-        for text in self._story.lines(published.event):
+        for text in self._run_lines.lines(published.event):
             self._display.write(text)
 
     def writing(self) -> AbstractContextManager[None]:
@@ -188,7 +188,7 @@ class LiveOutput:
         self._budget = budget
         self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
-        self._story = RunLines()
+        self._run_lines = RunLines()
         self._facts = NOTHING
         self._state: Callable[[], State] = lambda: EMPTY_STATE
         self._drawn: tuple[State, ObservedFacts, tuple[StyledText, ...]] | None = None
@@ -196,21 +196,21 @@ class LiveOutput:
         self._address = ""
         self._is_open = threading.Event()
         self._ended = threading.Event()
-        self._silent = threading.Event()
+        self._stopped = threading.Event()
 
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self.open(start_lines(layout, ready), state)
 
     def report(self, published: Published) -> None:
         event = published.event
-        if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
+        if self._stopped.is_set() or isinstance(event.data, StateTransition | TokenUsage):
             return
 
         if len(self._waiting) < WAITING:
             self._waiting.append(event)
         else:
             # The terminal does not accept output (Ctrl-S). Every event is in the journal.
-            self._silent.set()
+            self._stopped.set()
 
     def open(self, first: str, state: Callable[[], State]) -> None:
         """Start with the addresses of the server, whose last line stays visible."""
@@ -223,7 +223,7 @@ class LiveOutput:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._speak, name="live view", daemon=True)
+        thread = threading.Thread(target=self._run, name="live view", daemon=True)
         thread.start()
         try:
             yield
@@ -234,7 +234,7 @@ class LiveOutput:
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _speak(self) -> None:
+    def _run(self) -> None:
         try:
             with waiting("Getting ready"):
                 self._is_open.wait()
@@ -242,11 +242,11 @@ class LiveOutput:
             if not self._ended.is_set():
                 self._live()
 
-            self._print(self._news())
+            self._print(self._take_lines())
             if self._address:
                 self._console.print(frame(self._view(_FINAL_ROWS), self._console.width, ""))
         except (OSError, ValueError):
-            self._silent.set()  # The terminal has been closed.
+            self._stopped.set()  # The terminal has been closed.
 
     def _live(self) -> None:
         # Imported here: a server without a terminal imports this module, too.
@@ -266,7 +266,7 @@ class LiveOutput:
                 self._ended.wait(min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked)))
 
     def _draw(self, live: Live) -> None:
-        lines = self._news()
+        lines = self._take_lines()
         foot = self._foot()
         known = self._state(), self._facts, foot
         is_still = self._drawn is not None and self._drawn[2] == foot
@@ -290,14 +290,14 @@ class LiveOutput:
 
         return frame(self._view(max(1, room)), self._console.width, self._address, foot)
 
-    def _news(self) -> list[str]:
+    def _take_lines(self) -> list[str]:
         """Process the queue and return its lines."""
         lines: list[str] = []
         for _ in range(len(self._waiting)):
             each = self._waiting.popleft()
             if isinstance(each, Event):
                 self._facts = observe(self._facts, each)
-                lines += self._story.lines(each)
+                lines += self._run_lines.lines(each)
             else:
                 lines.append(one_line(each))
 

@@ -157,7 +157,7 @@ def as_html(document: Document) -> str:
 # --- delivery -------------------------------------------------------------------------------------
 
 
-def hand_over(report: str, file: Path | None, hint: str, *, is_secret: bool = False) -> None:
+def deliver(report: str, file: Path | None, hint: str, *, is_secret: bool = False) -> None:
     """Print a report, or write it to a file; raise Stop with the hint if that fails.
 
     A secret one is written for the owner alone, also over a file that others could read.

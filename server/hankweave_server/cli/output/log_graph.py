@@ -135,7 +135,7 @@ def rows_of(nodes: Sequence[GraphNode]) -> Iterator[GraphRow]:
             lanes.join(at, others)
 
         yield GraphRow(lanes.lines(), at, node)
-        lanes.go_on(at, node)
+        lanes.advance(at, node)
 
 
 class _Lanes:
@@ -169,7 +169,7 @@ class _Lanes:
 
         self._trim()
 
-    def go_on(self, at: int, node: GraphNode) -> None:
+    def advance(self, at: int, node: GraphNode) -> None:
         self._wanted[at] = node.parent
         self._lines[at] = None if node.parent is None else node.on_thread
         self._trim()

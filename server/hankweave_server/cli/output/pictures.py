@@ -169,7 +169,7 @@ def draw_runs(
         elsewhere.setdefault(branch.coordinate.checkpoint_sha, []).append(branch.execution_path)
 
     for line in tree_of(tuple(runs)):
-        _hang(tree, line, elsewhere)
+        _add_runs(tree, line, elsewhere)
 
     if runs:
         console().print(tree, soft_wrap=False)
@@ -177,7 +177,7 @@ def draw_runs(
         click.echo("There is no run yet.")
 
 
-def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
+def _add_runs(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
     for step in line:
         branch = tree.add(_run_text(step.run))
         for record in step.run.checkpoints:
@@ -187,7 +187,7 @@ def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
                 leaf.add(Text(f"branched to {printable(path)}", "cyan"))
 
         for aside in step.aside:
-            _hang(branch, aside, elsewhere)
+            _add_runs(branch, aside, elsewhere)
 
 
 _ENDED = frozenset({"completed", "failed", "skipped"})

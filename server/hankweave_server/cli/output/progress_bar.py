@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-PATIENCE = 0.5
+DELAY = 0.5
 """Seconds before the bar appears: most operations are done by then."""
 
 
@@ -39,7 +39,7 @@ def waiting(what: str | None) -> Iterator[ReportProgress]:
         return
 
     bar = _Bar(what)
-    timer = threading.Timer(PATIENCE, bar.begin)
+    timer = threading.Timer(DELAY, bar.begin)
     timer.daemon = True
     timer.start()
     try:

@@ -52,19 +52,19 @@ class ReportLine(NamedTuple):
 def draw_report(
     report: RollbackReport,
     *,
-    foreseen: bool,
+    is_preview: bool,
     to: str | None = None,
     reverse: str = "`hankweave undo`",
     whole: bool = False,
 ) -> None:
-    """Print the report of a rollback, or of a preview if `foreseen`.
+    """Print the report of a rollback, or of a preview if `is_preview`.
 
     `to` is the target in the words of the command, `reverse` the command that takes it back. With
     `whole`, all files are listed, as in a pipe.
     """
     whole = whole or not sys.stdout.isatty()
     width = None if whole else shutil.get_terminal_size().columns
-    for line in report_lines(report, foreseen=foreseen, to=to, reverse=reverse, width=width):
+    for line in report_lines(report, is_preview=is_preview, to=to, reverse=reverse, width=width):
         print_line(encodable(line.text), line.style)
 
     if report.diffs:
@@ -74,7 +74,7 @@ def draw_report(
 def report_lines(
     report: RollbackReport,
     *,
-    foreseen: bool,
+    is_preview: bool,
     to: str | None = None,
     reverse: str = "`hankweave undo`",
     width: int | None = None,
@@ -84,18 +84,18 @@ def report_lines(
     parts = [at.checkpoint_sha[:12], report.target_title, None if to else at.codon_id]
     there = " · ".join(one_line(part) for part in parts if part)
     yield ReportLine(
-        f"Back {'to' if foreseen else 'at'} {there if to is None else f'{to}: {there}'}", "bold"
+        f"Back {'to' if is_preview else 'at'} {there if to is None else f'{to}: {there}'}", "bold"
     )
     if report.note is not None:
         yield ReportLine(printable(report.note))
 
     yield ReportLine()
-    found = [each for each in _consequences(report, foreseen=foreseen) if each.number]
+    found = [each for each in _consequences(report, is_preview=is_preview) if each.number]
     for each in found:
         yield from _consequence_lines(each, at.checkpoint_sha[:12], width)
 
     if not found:
-        yield ReportLine("  No file changes." if foreseen else "  No file was changed.")
+        yield ReportLine("  No file changes." if is_preview else "  No file was changed.")
 
     if report.external_effects:
         yield ReportLine("  What was done outside the work tree is not undone:")
@@ -108,7 +108,7 @@ def report_lines(
     if again := again_text(report):
         yield ReportLine(f"  ↻  {again}")
 
-    if back := _way_back(report, reverse, foreseen=foreseen):
+    if back := _way_back(report, reverse, is_preview=is_preview):
         yield ReportLine()
         yield ReportLine(f"  {back}")
 
@@ -117,13 +117,13 @@ def _sentence(warning: RestoreWarning) -> str:
     return CONVERSATION if warning.kind == "conversation" else warning.sentence
 
 
-def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequence, ...]:
+def _consequences(report: RollbackReport, *, is_preview: bool) -> tuple[_Consequence, ...]:
     counts = report.counts
-    is_, are = ("is", "are") if foreseen else ("was", "were")
-    returns, return_ = ("returns", "return") if foreseen else ("returned", "returned")
-    comes, come = ("comes", "come") if foreseen else ("came", "came")
-    goes, go = ("goes", "go") if foreseen else ("went", "went")
-    can, others = ("cannot", "can") if foreseen else ("could not", "were")
+    is_, are = ("is", "are") if is_preview else ("was", "were")
+    returns, return_ = ("returns", "return") if is_preview else ("returned", "returned")
+    comes, come = ("comes", "come") if is_preview else ("came", "came")
+    goes, go = ("goes", "go") if is_preview else ("went", "went")
+    can, others = ("cannot", "can") if is_preview else ("could not", "were")
     sized = (
         [(printable(file.path), counted(file.bytes, "byte")) for file in files]
         for files in (report.updated, report.added, report.removed)
@@ -134,8 +134,8 @@ def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequen
     skipped = [(printable(file.path), file.reason) for file in report.skipped]
     refused = [(printable(each.sentence), "") for each in report.cannot_restore]
     to = "to earlier content"
-    taken = "overwritten or removed; --keep-edits keeps" if foreseen else "overwritten or removed"
-    it, them = (" it", " them") if foreseen else ("", "")
+    taken = "overwritten or removed; --keep-edits keeps" if is_preview else "overwritten or removed"
+    it, them = (" it", " them") if is_preview else ("", "")
     return (
         _Consequence(
             *("↩", counts.updated, f"file {returns} {to}", f"files {return_} {to}"),
@@ -209,7 +209,7 @@ def again_text(report: RollbackReport) -> str:
     return f"{steps}: {', '.join(names)}{more}{costs and f', about {costs}'}"
 
 
-def _way_back(report: RollbackReport, reverse: str, *, foreseen: bool) -> str:
+def _way_back(report: RollbackReport, reverse: str, *, is_preview: bool) -> str:
     counts = report.counts
     changed = counts.added + counts.updated + counts.removed
     if report.safety is not None:
@@ -217,7 +217,7 @@ def _way_back(report: RollbackReport, reverse: str, *, foreseen: bool) -> str:
         size = size_text(counts.bytes)
         return f"Saved before, in checkpoint {sha} ({size}): {reverse} takes it back."
 
-    return f"Everything is saved first: {reverse} takes it back." if foreseen and changed else ""
+    return f"Everything is saved first: {reverse} takes it back." if is_preview and changed else ""
 
 
 def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:

@@ -37,12 +37,12 @@ class LineWriter:
         self._put = self._taken = 0
         """Characters put into the queue and taken from it; each counter has a single writer."""
         self._passed_over = 0
-        self._silent = threading.Event()
+        self._stopped = threading.Event()
 
     def write(self, line: str) -> None:
         if self._held is not None:
             self._held.append(line)
-        elif not self._silent.is_set():
+        elif not self._stopped.is_set():
             self._wait_in_line(line)
 
     def _wait_in_line(self, line: str) -> None:
@@ -67,7 +67,7 @@ class LineWriter:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._speak, name="stdout", daemon=True)
+        thread = threading.Thread(target=self._write_lines, name="stdout", daemon=True)
         thread.start()
         try:
             yield
@@ -78,11 +78,11 @@ class LineWriter:
             try:
                 self._lines.put(None, timeout=FLUSH_SECONDS)
             except queue.Full:
-                self._silent.set()
+                self._stopped.set()
 
             thread.join(FLUSH_SECONDS)
 
-    def _speak(self) -> None:
+    def _write_lines(self) -> None:
         stream = self._stream or sys.stdout
         while (line := self._lines.get()) is not None:
             self._taken += len(line)
@@ -91,7 +91,7 @@ class LineWriter:
                 if self._lines.empty():
                     stream.flush()
             except (OSError, ValueError):
-                self._silent.set()
+                self._stopped.set()
                 return
 
 

@@ -82,7 +82,7 @@ _PLAIN_SIGNS = str.maketrans(
 )
 
 
-def complain(message: str, hint: str | None = None, code: str | None = None) -> None:
+def print_error(message: str, hint: str | None = None, code: str | None = None) -> None:
     """Print an error on stderr; a terminal also gets the section of the reference on its code."""
     click.echo(f"hankweave: {message}", err=True)
     if hint:
@@ -98,10 +98,10 @@ def section_on(code: str | None) -> str:
     return "" if known is None else f"errors#{known.anchor}"
 
 
-def complain_of(invalid: HankInvalid) -> None:
+def print_problems(invalid: HankInvalid) -> None:
     """Print all problems of a hank or a pipeline, each with its location."""
     for problem in invalid.problems:
-        complain(problem.located(invalid.file), problem.suggestion)
+        print_error(problem.located(invalid.file), problem.suggestion)
 
 
 T = TypeVar("T")

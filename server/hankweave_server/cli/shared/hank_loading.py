@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hankweave_protocol.hank import Codon, Hank
 from hankweave_protocol.state import State
 from hankweave_server.agents.preflight import AgentCheck, AgentFault, check_agents
-from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.registry import AgentSelector
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.confinement import confinement_of
@@ -88,10 +88,10 @@ _ABOUT_AGENTS = (
 _ABOUT_CHECKS = "--no-agent-check skips the check of agents and sentinels."
 
 
-def roster_of(hank: LoadedHank, agent: str | None, model: str | None) -> Roster:
-    """Return the agents of a hank for inspection; the roster cannot start them."""
+def agent_selector(hank: LoadedHank, agent: str | None, model: str | None) -> AgentSelector:
+    """Return the agents of a hank for inspection; the selector cannot start them."""
     nowhere = Path("/nonexistent")
-    return Roster(
+    return AgentSelector(
         chosen=agent,
         hank_directory=hank.directory,
         sessions=nowhere,
@@ -105,8 +105,8 @@ def agents_of(
     hank: LoadedHank, agent: str | None, model: str | None, prices: Prices
 ) -> tuple[AgentCheck, ...]:
     """Check the agents of all codons of a hank; `prices` lists the known models."""
-    roster = roster_of(hank, agent, model)
-    return check_agents(hank.hank.codons, roster, hank.hank.overrides, prices.by_name)
+    selector = agent_selector(hank, agent, model)
+    return check_agents(hank.hank.codons, selector, hank.hank.overrides, prices.by_name)
 
 
 def sentinels_of(
@@ -142,12 +142,12 @@ def require(
 
     state = None if settings.new or settings.begin_at is not None else saved_state(layout)
     codons = codons_to_run(hank.hank, state)
-    roster = roster_of(hank, settings.agent, settings.model)
-    agents = check_agents(codons, roster, hank.hank.overrides, prices.by_name)
+    selector = agent_selector(hank, settings.agent, settings.model)
+    agents = check_agents(codons, selector, hank.hank.overrides, prices.by_name)
     sentinels = sentinels_of(hank, codons, prices)
     refuse(requirements, agents, sentinels)
     for check in sentinels:
-        for complaint in check.complaints():
+        for complaint in check.problem_lines():
             warn(complaint)
 
 
@@ -185,8 +185,8 @@ def refuse(
 ) -> None:
     """Raise Stop with everything that keeps a hank from running here; return if nothing does."""
     missing = [each.sentence for each in requirements if not each.is_met]
-    unready = list(complaints(agents))
-    unloadable = [line for each in sentinels if each.is_required for line in each.complaints()]
+    unready = list(problem_lines(agents))
+    unloadable = [line for each in sentinels if each.is_required for line in each.problem_lines()]
     lines = [*missing, *unready, *unloadable]
     if not lines:
         return
@@ -203,7 +203,7 @@ def refuse(
     )
 
 
-def complaints(checks: Sequence[AgentCheck]) -> Iterator[str]:
+def problem_lines(checks: Sequence[AgentCheck]) -> Iterator[str]:
     """Yield a line for each fault: its codons, the message and the hint."""
     codons: dict[AgentFault, list[str]] = {}
     for check in checks:

@@ -78,7 +78,7 @@ def translated(arguments: list[str], commands: Container[str]) -> list[str]:
     if (moved := _with_command_first(arguments, commands)) is not None:
         return moved
 
-    words = _sorted_out(arguments)
+    words = _classified(arguments)
     if words.positional:
         refuse_what_is_elsewhere(words.positional[0])
 
@@ -156,7 +156,7 @@ def _with_command_first(arguments: list[str], commands: Container[str]) -> list[
             return None
 
 
-def _sorted_out(arguments: list[str]) -> _Words:
+def _classified(arguments: list[str]) -> _Words:
     words = _Words()
     rest = iter(arguments)
     for argument in rest:

@@ -32,7 +32,7 @@ from hankweave_protocol import instants
 from hankweave_protocol.hank import ConfinementProfile
 from hankweave_protocol.ids import CodonId
 from hankweave_server import config, fsutil
-from hankweave_server.cli.output.text import complain
+from hankweave_server.cli.output.text import print_error
 from hankweave_server.cli.shared import invocation
 from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer, Resolved
@@ -169,7 +169,7 @@ def from_layers(command_line: Layer, hank: Path | None, others: frozenset[str]) 
     found = config.resolve(layers)
     warnings = (*environment.warnings, *(() if file is None else file.warnings))
     for warning in (*warnings, *config.notes_on(found)):
-        complain(f"warning: {warning}")
+        print_error(f"warning: {warning}")
 
     return found
 

@@ -29,7 +29,7 @@ from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.cli.live.frame import StyledText
 from hankweave_server.cli.live.reporters import Keyboard, RunOutput, is_drawn, output_for
-from hankweave_server.cli.output.text import complain
+from hankweave_server.cli.output.text import print_error
 from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.daemon import observers
@@ -170,9 +170,9 @@ def serve(settings: RunSettings, output: RunOutput | None = None) -> ExitCode:
     chosen = executions.choose(settings, clock)
     settings = _within_share(settings, chosen.layout)
     exposure = exposure_of(settings)
-    exposure.refuse_open_doors(no_token=settings.no_token)
+    exposure.refuse_insecure(no_token=settings.no_token)
     for note in exposure.notes():
-        complain(note)
+        print_error(note)
 
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     loaded = _hank_for(settings, chosen, prices)
@@ -200,7 +200,7 @@ def _serve_on(
     output: RunOutput | None,
 ) -> ExitCode:
     clock = SystemClock()
-    chosen = executions.settled(_made_room(chosen, settings, clock))
+    chosen = executions.settled(_set_aside_former(chosen, settings, clock))
     _confirm_hank(chosen.layout, loaded, settings)
     notice = InterruptNotice()
     drawn = output is None and is_drawn(settings)
@@ -250,7 +250,7 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution, prices: Prices) ->
 
 
 def _warn(sentence: str) -> None:
-    complain(f"warning: {sentence}")
+    print_error(f"warning: {sentence}")
 
 
 def _within_share(settings: RunSettings, layout: Layout) -> RunSettings:
@@ -291,7 +291,9 @@ def _with_variables(loaded: LoadedHank, layout: Layout, settings: RunSettings) -
     return replace(loaded, hank=msgspec.structs.replace(loaded.hank, variables=variables))
 
 
-def _made_room(chosen: ChosenExecution, settings: RunSettings, clock: Clock) -> ChosenExecution:
+def _set_aside_former(
+    chosen: ChosenExecution, settings: RunSettings, clock: Clock
+) -> ChosenExecution:
     """Set the old execution aside for `--new --force`, or finish an interrupted attempt."""
     layout = chosen.layout
     wanted = settings.new and settings.execution is not None and layout.state_directory.is_dir()

@@ -78,7 +78,7 @@ def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[st
             f"failed at step {step} of {steps}" if standing == "failed" else f"{step} of {steps}"
         )
 
-    if words := _in_words(facts, standing):
+    if words := _standing_text(facts, standing):
         yield words
 
     if paid.total or paid.budget is not None:
@@ -86,7 +86,7 @@ def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[st
         yield f"{dollars(paid.total)}{limit}"
 
 
-def _in_words(facts: StatusFacts, standing: Standing) -> str:
+def _standing_text(facts: StatusFacts, standing: Standing) -> str:
     run, now, server = newest_run(facts.state), facts.now, facts.server
     since = "" if facts.listed.last_activity is None else f" {ago(facts.listed.last_activity, now)}"
     match standing:

@@ -166,20 +166,20 @@ def forecast(state: State, now: datetime, hank: Hank | None = None) -> Forecast 
 
     first = places(plan)[upcoming]
     rest = plan[first:]
-    experience = _Experience(state)
-    left = [_left_of(experience.of(entry), entry, state, now) for entry in rest]
+    history = _UsageHistory(state)
+    left = [_left_of(history.of(entry), entry, state, now) for entry in rest]
     if all(each is None for each in left):
         return None
 
     more = rounds_to_come(plan, first, hank)
-    sums = (*left, *(_times(experience.of(entry), rounds) for _, entry, rounds in more))
+    sums = (*left, *(_times(history.of(entry), rounds) for _, entry, rounds in more))
     known = [each for each in sums if each is not None]
     is_known = len(known) == len(sums)
     paid = total_cost(state)
     return Forecast(
         remaining_ms=round(sum(each.seconds for each in known) * 1000) if is_known else None,
         cost_at_end=sum((each.dollars for each in known), paid) if is_known else None,
-        basis=experience.in_words(),
+        basis=history.basis(),
         steps=tuple(
             StepForecast(
                 codon_id=entry.codon_id,
@@ -191,7 +191,7 @@ def forecast(state: State, now: datetime, hank: Hank | None = None) -> Forecast 
     )
 
 
-class _Experience:
+class _UsageHistory:
     """The use of earlier executions of codons, and a record of which were asked for."""
 
     def __init__(self, state: State) -> None:
@@ -221,7 +221,7 @@ class _Experience:
             seconds=median(each.seconds for each in found),
         )
 
-    def in_words(self) -> str:
+    def basis(self) -> str:
         """Return what was used: `from 3 earlier rounds`."""
         parts = (
             f"{count} {_WORDS[source][count > 1]}"

@@ -90,7 +90,7 @@ def title(
     if summary:
         return summary
 
-    words = _occasion(kind, label) or KIND_WORDS.get(kind, kind)
+    words = _reason_for(kind, label) or KIND_WORDS.get(kind, kind)
     return words if codon_id is None else f"{words} · {codon_id}"
 
 
@@ -98,19 +98,19 @@ def summary_of(
     kind: str, extent: Extent, *, label: str | None = None, tools: Sequence[str] = ()
 ) -> str:
     """Return the summary of a checkpoint; `tools` are those whose calls changed files, in order."""
-    occasion = _occasion(kind, label)
+    reason = _reason_for(kind, label)
     if not extent.files:
-        return "no change" if occasion is None else printable(occasion)
+        return "no change" if reason is None else printable(reason)
 
     what = _changed(extent)
     if kind in OF_STEPS and tools:
         is_of_file = extent.path is not None and FILE_TOOLS.issuperset(tools)
         what = f"{_named(tools)}{' ' if is_of_file else ' · '}{what}"
 
-    return what if occasion is None else f"{printable(occasion)} · {what}"
+    return what if reason is None else f"{printable(reason)} · {what}"
 
 
-def _occasion(kind: str, label: str | None) -> str | None:
+def _reason_for(kind: str, label: str | None) -> str | None:
     """Return why a checkpoint was taken, if what has changed does not tell it."""
     if kind in ("tool", "manual"):
         return None  # Older versions labelled those of tools with the call that came after them.

@@ -23,9 +23,9 @@ _OUR_READERS = frozenset(
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
 
 
-def report_line(deed: str, actor: str, codon_id: str, seq: int) -> str:
-    """Return a line for reports; the deed is empty if only the call is known."""
-    may = f" may have {deed}" if deed else ""
+def report_line(effect: str, actor: str, codon_id: str, seq: int) -> str:
+    """Return a line for reports; the effect is empty if only the call is known."""
+    may = f" may have {effect}" if effect else ""
     return f"{actor} of codon {codon_id}{may} (event {seq})"
 
 
@@ -41,7 +41,7 @@ def of_call(
         return ()
 
     kind = kind_of(tool)
-    found = dict.fromkeys(_deeds_of(kind, given, roots))
+    found = dict.fromkeys(_effects_of(kind, given, roots))
     is_known = kind not in (None, ToolKind.READS)
     is_declared = given.get("external") is True or (is_marked and not is_known)
     if not found and (tool.startswith(_ELSEWHERE) or is_declared):
@@ -60,7 +60,7 @@ def runs_commands(tool: str) -> bool:
     return kind_of(tool) is ToolKind.RUNS
 
 
-def _deeds_of(
+def _effects_of(
     kind: ToolKind | None, given: Mapping[str, object], roots: tuple[str, ...]
 ) -> Iterator[str]:
     match kind:

@@ -68,7 +68,7 @@ _SUSPECT = re.compile(rf"(?<![\w-])(?:{_NAMES})(?![\w-])|>")
 
 def of_command(command: str, roots: tuple[str, ...]) -> tuple[str, ...]:
     """Return what a shell command that runs in the work tree may have done outside."""
-    return tuple(dict.fromkeys(_deeds_in(command, roots)))
+    return tuple(dict.fromkeys(_effects_in(command, roots)))
 
 
 def programs_in(command: str, depth: int = 0) -> Iterator[str]:
@@ -101,7 +101,7 @@ def programs_in(command: str, depth: int = 0) -> Iterator[str]:
             yield words[0]
 
 
-def _deeds_in(command: str, roots: tuple[str, ...], depth: int = 0) -> Iterator[str]:
+def _effects_in(command: str, roots: tuple[str, ...], depth: int = 0) -> Iterator[str]:
     if len(command) > _LONGEST_COMMAND or depth > _DEEPEST or not _SUSPECT.search(command):
         return
 
@@ -114,7 +114,7 @@ def _deeds_in(command: str, roots: tuple[str, ...], depth: int = 0) -> Iterator[
 
         for word in words:
             for inner in _SUBSTITUTION.split(word)[1:]:
-                yield from _deeds_in(inner, roots, depth + 1)
+                yield from _effects_in(inner, roots, depth + 1)
 
         words = _unwrapped(words)
         if not words:
@@ -125,7 +125,7 @@ def _deeds_in(command: str, roots: tuple[str, ...], depth: int = 0) -> Iterator[
             folder = posixpath.normpath(posixpath.join(folder, arguments[-1]))
         elif program in _INTERPRETERS:
             if script := _script_of(arguments):
-                yield from _deeds_in(script, roots, depth + 1)
+                yield from _effects_in(script, roots, depth + 1)
         else:
             yield from _reached(program, arguments)
             for path in _written(program, arguments):

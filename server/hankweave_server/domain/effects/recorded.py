@@ -1,9 +1,9 @@
 """The events of a journal that report effects outside the work tree.
 
 `RecordedEffects` follows the journal line by line, as it is written, and keeps numbers of events.
-`deeds_in` says what one of them may have done. A call that was denied has done nothing, and neither
-has a failed one of a tool that only writes files. The result decides that, because an agent may
-announce a call before it is permitted.
+`effects_in` says what one of them may have done. A call that was denied has done nothing, and
+neither has a failed one of a tool that only writes files. The result decides that, because an agent
+may announce a call before it is permitted.
 
 The commands of a rig are not in its event but in the plan, and so is the program that a codon runs
 as its agent; those events are kept apart (`programs`), to be looked up when a report needs them.
@@ -86,7 +86,7 @@ class RecordedEffects:
             return
 
     def after(self, seq: int) -> list[int]:
-        """Return the events after `seq` to ask `deeds_in` about, in their order."""
+        """Return the events after `seq` to ask `effects_in` about, in their order."""
         parts = (each[bisect_right(each, seq) :] for each in (self.found, self.programs))
         return sorted(number for part in parts for number in part)
 
@@ -147,22 +147,27 @@ _ACTS = {
 }
 
 
-def deeds_in(event: Event, plan: tuple[PlanEntry, ...], inside: tuple[str, ...]) -> tuple[str, ...]:
+def effects_in(
+    event: Event, plan: tuple[PlanEntry, ...], inside: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return the effects that an event reports, each as a line for reports."""
     match event.data:
         case AssistantAction(tool_name=str() as tool, codon_id=codon_id) as call:
             given = call.tool_input or {}
-            deeds = calls.of_call(tool, given, inside, is_marked=call.external)
+            effects = calls.of_call(tool, given, inside, is_marked=call.external)
             actor = tool
         case CheckCompleted(codon_id=codon_id, command=command):
-            deeds, actor = commands.of_command(command, inside), "A check"
+            effects, actor = commands.of_command(command, inside), "A check"
         case RigSetupCompleted(codon_id=codon_id) | RigSetupFailed(codon_id=codon_id):
             ran = (commands.of_command(each, inside) for each in _commands(event, plan))
-            deeds, actor = tuple(dict.fromkeys(deed for part in ran for deed in part)), "The rig"
+            effects, actor = (
+                tuple(dict.fromkeys(effect for part in ran for effect in part)),
+                "The rig",
+            )
         case _:
             return ()
 
-    return tuple(calls.report_line(deed, actor, codon_id, event.seq) for deed in deeds)
+    return tuple(calls.report_line(effect, actor, codon_id, event.seq) for effect in effects)
 
 
 def is_plain_program(event: Event, plan: tuple[PlanEntry, ...]) -> bool:

@@ -163,7 +163,7 @@ class Branching:
             wanted, otherwise = None, Path(path)
 
         async with self._alone:
-            await self._clear_the_way()
+            await self._remove_leftovers()
             final = await anyio.to_thread.run_sync(place_of, wanted, otherwise, self._ctx.layout)
             draft = self._draft(target, final, attempt)
             try:
@@ -242,7 +242,7 @@ class Branching:
         for since in range(0, self._ctx.ledger.last_seq, PAGE):
             yield from self._ctx.ledger.read(since, PAGE)
 
-    async def _clear_the_way(self) -> None:
+    async def _remove_leftovers(self) -> None:
         """Remove what an earlier attempt left: the next intent would overwrite its intent."""
         try:
             await self.finish_interrupted()
@@ -278,7 +278,7 @@ class Branching:
             meter=meter,
         )
         entries = self._inheritance(draft, cloned)
-        await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
+        await anyio.to_thread.run_sync(self._build_directory, draft, entries, meter)
 
     def _begin(self, draft: Draft, cloned: ClonePlan) -> None:
         """Check the space and write the intent, in the worker thread."""
@@ -316,7 +316,7 @@ class Branching:
             server_pid=NO_SERVER,
         )
 
-    def _furnish(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
+    def _build_directory(self, draft: Draft, inheritance: Inheritance, meter: Meter) -> None:
         """Build everything but the repository in a worker thread, and flush it."""
         original, layout = self._ctx.layout, draft.layout
         layout.work_tree.mkdir()

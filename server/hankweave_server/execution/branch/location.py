@@ -47,7 +47,7 @@ def place_of(wanted: str | None, otherwise: Path, original: Layout | None) -> Pa
         if not parent.is_dir():
             raise _refused(f"{parent} is not a directory.")
 
-        _require_vacant(final)
+        _require_empty(final)
         for passed in _ways_through(place):
             _require_outside(passed, original)
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _absolute(wanted: str) -> Path:
     return path
 
 
-def _require_vacant(final: Path) -> None:
+def _require_empty(final: Path) -> None:
     if final.is_symlink() or (final.exists() and not final.is_dir()):
         raise _refused(f"{final} exists and is not a directory.")
 

@@ -129,7 +129,7 @@ def assignment(
         limits=AgentLimits(idle=idle, total=_limit(codon.timeout_seconds), kill_grace=KILL_GRACE),
         forks=True,
         fork_at=None if conversation is None else conversation.message_id,
-        goes_on=conversation is not None,
+        continues=conversation is not None,
         asks=_asks(ctx, entry),
         tools=offered(ctx, run_id, entry.codon_id, access.socket),
         access_folder=access.folder,
@@ -166,7 +166,7 @@ def extension(ctx: ExecutionContext, task: AgentTask, session_id: str, prompt: s
         resume_session=session_id,
         forks=False,
         fork_at=None,
-        goes_on=False,
+        continues=False,
     )
 
 
@@ -304,7 +304,7 @@ class AgentWork:
         """Continue the wait of an earlier server, then the agent's work."""
         async with self._assigned() as task:
             session_id = self._narrator.session_id
-            subject = await self._waits.go_on(self._subjects, session_id)
+            subject = await self._waits.resume_wait(self._subjects, session_id)
             return await self._begin(task, subject, session_id)
 
     @asynccontextmanager
@@ -332,9 +332,9 @@ class AgentWork:
         if session_id is not None:
             task = continued(task, self._agent, session_id, subject)
 
-        return await self._carry_on(task, await self._converse(task))
+        return await self._continue_turn(task, await self._converse(task))
 
-    async def _carry_on(self, task: AgentTask, ending: Ending) -> Ending:
+    async def _continue_turn(self, task: AgentTask, ending: Ending) -> Ending:
         """Continue after limits, and after clean ends while the hank asks for that."""
         first = task
         while not self._is_interrupted():
@@ -407,7 +407,7 @@ class AgentWork:
         task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
             # The agent's log and record are created before it works: they may wait for disk space.
-            session = await self._ctx.ledger.space.insist(
+            session = await self._ctx.ledger.space.retry(
                 lambda: stack.enter_async_context(agent.start(task))
             )
             self.session = session
@@ -420,7 +420,7 @@ class AgentWork:
             async with (
                 _unwrapped(),
                 alongside(lambda: self._budget.guard(session.stop), self._narrator.watch),
-                self._permits.attending() as waits,
+                self._permits.handling() as waits,
             ):
                 async for signal in session.signals():
                     await self._handle(signal)

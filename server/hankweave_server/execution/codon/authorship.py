@@ -154,7 +154,7 @@ class AgentCalls:
         begun = (call for call in (*self._open.values(), *self._asked_ahead) if call.has_begun)
         return (*self._ended_tools, *(call.tool for call in begun))
 
-    def spoke(self) -> None:
+    def note_message(self) -> None:
         """Note a message of the model: a program that prints such messages reports its calls."""
         self._reports_calls = True
 
@@ -194,7 +194,7 @@ class AgentCalls:
 
         `asks` is false for a tool that the agent was seen to call without asking.
         """
-        self.spoke()
+        self.note_message()
         if reach == NOTHING:
             return frozenset()
 
@@ -277,7 +277,7 @@ def left_running(
                 calls.called(data.tool_use_id or "", tool, given, reach(tool, given), asks=False)
                 has_ended = False
             case AssistantAction():
-                calls.spoke()
+                calls.note_message()
                 has_ended = False
             case ToolResult(tool_use_id=call_id):
                 calls.returned(call_id)

@@ -77,7 +77,7 @@ async def agent_access(ctx: ExecutionContext, log_path: Path) -> AsyncIterator[A
     socket = folder / _SOCKET if granted(ctx).enabled else None
     async with AsyncExitStack() as stack:
         try:
-            await ctx.ledger.space.insist(lambda: anyio.to_thread.run_sync(_make_anew, folder))
+            await ctx.ledger.space.retry(lambda: anyio.to_thread.run_sync(_recreate, folder))
             stack.push_async_callback(_discard, folder, log_path)
             if socket is not None:
                 await stack.enter_async_context(ctx.open_agent_access(socket))
@@ -90,7 +90,7 @@ async def agent_access(ctx: ExecutionContext, log_path: Path) -> AsyncIterator[A
         yield AgentAccess(folder, socket)
 
 
-def _make_anew(folder: Path) -> None:
+def _recreate(folder: Path) -> None:
     """Create the folder, and remove what a crash has left beside it."""
     shutil.rmtree(folder.parent, ignore_errors=True)
     make_private_directory(folder)
@@ -151,7 +151,7 @@ async def restore_data_link(ctx: ExecutionContext, run_id: RunId, codon_id: Codo
     """
     now_ms = instants.epoch_ms(ctx.clock.now())
     try:
-        displaced = await ctx.ledger.space.insist(
+        displaced = await ctx.ledger.space.retry(
             lambda: anyio.to_thread.run_sync(data_source.restore_link, ctx.layout, now_ms)
         )
     except OSError as error:
@@ -172,7 +172,7 @@ def command_environment(layout: Layout, codon: Codon) -> dict[str, str]:
     return {DATA_VARIABLE: str(layout.data_path), **codon.env}
 
 
-def whereabouts(layout: Layout) -> str | None:
+def data_location(layout: Layout) -> str | None:
     """Return how the data is reached if the work tree may hold no link to it; else None."""
     if not layout.is_in_place or not os.path.lexists(layout.data_source):
         return None

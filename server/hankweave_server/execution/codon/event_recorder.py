@@ -77,7 +77,7 @@ class AgentSteps:
         self._ended = 0
         self._calls: set[str] = set()
 
-    def spoke(self) -> None:
+    def note_message(self) -> None:
         """Forget the calls of earlier answers: what has not returned by now never will."""
         self._calls.clear()
 
@@ -124,7 +124,7 @@ class ConversationResult:
         self._last_text = ""
         self._printed: list[str] = []
         self._printed_characters = 0
-        self._complaints: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
+        self._error_lines: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
 
     @property
     def failure_text(self) -> str:
@@ -132,7 +132,7 @@ class ConversationResult:
         if self.result is not None and self.result.text:
             return self.result.text
 
-        return "\n".join(self._complaints)
+        return "\n".join(self._error_lines)
 
     def worked(self) -> None:
         """Note that the model has answered; an error that was reported before is over."""
@@ -151,9 +151,9 @@ class ConversationResult:
             self._printed.append(line)
             self._printed_characters += len(line) + 1
 
-    def complained(self, line: str) -> None:
+    def note_error_line(self, line: str) -> None:
         """Keep a line that may say why the agent failed."""
-        self._complaints.append(line)
+        self._error_lines.append(line)
 
     def captured_as(self, name: str) -> Captured:
         """Return the answer as a variable's value."""
@@ -274,14 +274,14 @@ class EventRecorder:
             case MessageNamed(message_id=message_id):
                 self._naming = message_id
             case AgentSaid(text=text):
-                self._calls.spoke()
+                self._calls.note_message()
                 self._note_message()
                 self.conversation.note_text(text)
-                self._steps.spoke()
+                self._steps.note_message()
                 await self._act("message", text)
                 await self._message_ended()
             case Thought(text=text):
-                self._calls.spoke()
+                self._calls.note_message()
                 self.conversation.worked()
                 self._note_message()
                 await self._act("thinking", text)
@@ -310,17 +310,17 @@ class EventRecorder:
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
                 await self._scan_between_lines()
             case Stderr(line=line):
-                self.conversation.complained(line)
+                self.conversation.note_error_line(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
                 await self._scan_between_lines()
             case ContextExceeded(reason="compact_boundary"):
                 self.conversation.compacted = True
             case ContextExceeded(reason=reason):
                 self.conversation.context_exceeded = True
-                self.conversation.complained(reason)
+                self.conversation.note_error_line(reason)
             case RequestTimedOut(reason=reason):
                 self.conversation.request_timed_out = True
-                self.conversation.complained(reason)
+                self.conversation.note_error_line(reason)
             case PermissionAsked():
                 await self._tool_asked(signal)
             case PermissionWithdrawn() | MessageReceived():
@@ -486,7 +486,7 @@ class EventRecorder:
             await self._note_first_processes(reach)
             self._calls.asked(asked.name, reach)
             # Durable before it begins: after a crash, the journal says what it may have changed.
-            await self._ctx.ledger.catch_up(insists=False)
+            await self._ctx.ledger.catch_up(waits_for_space=False)
 
     async def _scan_ahead_of(self, tool_use_id: str, name: str) -> None:
         """Scan the files of an agent that announces its calls but does not wait.

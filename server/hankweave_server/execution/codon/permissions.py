@@ -44,11 +44,11 @@ from hankweave_server.domain.permission_patterns import (
     parse,
 )
 from hankweave_server.domain.permissions import (
+    NeedsAnswer,
     PermissionPolicy,
     PermissionVerdict,
-    Unsettled,
+    answer_on_expiry,
     by_policy,
-    for_want_of_an_answer,
     is_asked_for,
     policy_of,
     refusal,
@@ -95,7 +95,7 @@ class Permits:
         """The hank's lists did not decide: a person did, or none answered in time."""
 
     @asynccontextmanager
-    async def attending(self) -> AsyncIterator[TaskGroup]:
+    async def handling(self) -> AsyncIterator[TaskGroup]:
         """Provide a task group while an agent may ask; the end settles what is pending."""
         async with task_group() as tasks:
             yield tasks
@@ -125,31 +125,35 @@ class Permits:
 
         call = await anyio.to_thread.run_sync(call_of, asked, self._ctx.layout.work_tree)
         if asked.by_hook:
-            await self._heed_hook(asked, call, self._policy, session)
+            await self._apply_denials(asked, call, self._policy, session)
             return
 
         judged = self._policy.judge(call, self._added_rules())
-        if not isinstance(judged, Unsettled):
-            await self._settle(asked, self._ctx.desk.new_id(), by_policy(judged), session)
+        if not isinstance(judged, NeedsAnswer):
+            await self._settle(
+                asked, self._ctx.permission_requests.new_id(), by_policy(judged), session
+            )
         elif self._over is not None:
-            await self._resolve(asked, self._ctx.desk.new_id(), _ended(self._over))
+            await self._resolve(asked, self._ctx.permission_requests.new_id(), _ended(self._over))
         elif len(self._waiting) >= MOST_WAITING:
             many = PermissionVerdict(
                 "deny", "policy", message=f"{MOST_WAITING} requests are already pending."
             )
-            await self._settle(asked, self._ctx.desk.new_id(), many, session)
+            await self._settle(asked, self._ctx.permission_requests.new_id(), many, session)
         elif asked.request_id not in self._waiting:
-            waiting = self._lay(asked, call, self._policy, judged.reason)
+            waiting = self._add_request(asked, call, self._policy, judged.reason)
             requested = msgspec.structs.asdict(waiting.request)
             await self._record.append(PermissionRequested(**requested))
             tasks.start_soon(self._wait, asked, waiting, self._policy, session)
 
-    async def _heed_hook(
+    async def _apply_denials(
         self, asked: PermissionAsked, call: Call, policy: PermissionPolicy, session: AgentSession
     ) -> None:
         """Apply what no rule of the agent's own can change; it asks for permission after this."""
         if (denied := policy.denied(call)) is not None:
-            await self._settle(asked, self._ctx.desk.new_id(), by_policy(denied), session)
+            await self._settle(
+                asked, self._ctx.permission_requests.new_id(), by_policy(denied), session
+            )
         else:
             await session.answer(asked, ToBeAsked() if is_asked_for(call.tool) else Granted())
 
@@ -159,15 +163,15 @@ class Permits:
             with suppress(MalformedPattern):
                 yield parse(added.rule)
 
-    def _lay(
+    def _add_request(
         self, asked: PermissionAsked, call: Call, policy: PermissionPolicy, reason: str
     ) -> PendingRequest:
         self.has_asked_people = True
         expires_at = instants.to_text(self._ctx.clock.now() + policy.timeout)
-        waiting = self._ctx.desk.lay(
+        waiting = self._ctx.permission_requests.add(
             PendingPermission(
                 codon_id=self._record.entry.codon_id,
-                request_id=self._ctx.desk.new_id(),
+                request_id=self._ctx.permission_requests.new_id(),
                 tool_name=asked.name,
                 tool_input=readable(asked.input),
                 expires_at=expires_at,
@@ -188,21 +192,24 @@ class Permits:
         session: AgentSession,
     ) -> None:
         try:
-            with self._lying(asked, waiting), anyio.move_on_after(policy.timeout.total_seconds()):
+            with (
+                self._registered(asked, waiting),
+                anyio.move_on_after(policy.timeout.total_seconds()),
+            ):
                 await waiting.answered.wait()
 
-            answer = waiting.answer or for_want_of_an_answer(policy)
+            answer = waiting.answer or answer_on_expiry(policy)
             await self._settle(asked, waiting.request.request_id, answer, session)
         finally:
             waiting.settled.set()
 
     @contextmanager
-    def _lying(self, asked: PermissionAsked, waiting: PendingRequest) -> Iterator[None]:
+    def _registered(self, asked: PermissionAsked, waiting: PendingRequest) -> Iterator[None]:
         """Remove the request from the pending ones at the end of the block, even on error."""
         try:
             yield
         finally:
-            self._ctx.desk.take(waiting)
+            self._ctx.permission_requests.remove(waiting)
             del self._waiting[asked.request_id]
 
     async def _settle(

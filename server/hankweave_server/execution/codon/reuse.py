@@ -59,7 +59,7 @@ from hankweave_server.execution.resume import taken_up
 from hankweave_server.git.errors import (
     InsufficientSpace,
     ShadowRepositoryError,
-    is_for_want_of_room,
+    is_out_of_space,
 )
 from hankweave_server.worktree.data_listing import TooManyFiles
 from hankweave_server.worktree.names import shown
@@ -338,11 +338,11 @@ class Takeover:
             return None
 
         with ctx.checkpointer.progress.watching("restore", ()) as meter:
-            report = await ctx.ledger.space.insist(
+            report = await ctx.ledger.space.retry(
                 lambda: ctx.checkpointer.restore(
                     checkpoint.sha, safety.sha, None, frozenset(), meter, detaches=False
                 ),
-                is_short=is_for_want_of_room,
+                is_short=is_out_of_space,
             )
 
         if report.unrestored:

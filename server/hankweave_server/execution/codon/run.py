@@ -251,7 +251,7 @@ class CodonRun:
         return "suspend" if self._is_last else "leave"
 
     @property
-    def _attending(self) -> SentinelWatch:
+    def _sentinel_watch(self) -> SentinelWatch:
         assert self._sentinels is not None, "they are there before the codon begins"
         return self._sentinels
 
@@ -261,7 +261,7 @@ class CodonRun:
             self._interruption = interruption
 
         if self._sentinels is not None:
-            self._sentinels.hurry()
+            self._sentinels.shorten_drain()
 
         self._permits.end("The codon is ending.")
         self._commands.cancel()
@@ -387,7 +387,7 @@ class CodonRun:
             return await self._end_over_budget(overrun, NO_PROCESS)
 
         try:
-            await self._attending.load()
+            await self._sentinel_watch.load()
             return await self._conclude(await self._work.resume())
         except SentinelsNotLoaded as missing:
             return await self._ends.fail(missing.reason, NO_PROCESS)
@@ -473,7 +473,7 @@ class CodonRun:
     async def _prepare(self, rig_wanted: bool) -> None:
         """Load the sentinels, and announce the files that the agent starts from."""
         await self._record.move(lifecycle.start_agent(self._record.expect(PreparingCodon)))
-        await self._attending.load()
+        await self._sentinel_watch.load()
         if rig_wanted:
             await self._narrator.announce_files(FileSource(kind="rig"))
             if "rig-setup" in self._ctx.safe_points:
@@ -601,7 +601,7 @@ class CodonRun:
                 assert_never(other)
 
     async def _drain_sentinels(self, completing: bool) -> None:
-        await self._attending.drain(completing=completing)
+        await self._sentinel_watch.drain(completing=completing)
 
     # --- checkpoints ---------------------------------------------------------------------------
 

@@ -147,11 +147,11 @@ class SentinelWatch:
         if self._watch is not None:
             self._watch.close()
 
-    def hurry(self) -> None:
+    def shorten_drain(self) -> None:
         """Shorten present and future waits: the codon is cut short."""
         self._is_short = True
         if self._watch is not None:
-            self._watch.hurry()
+            self._watch.cancel_drain()
 
     async def _drain(self, within: timedelta | None = None) -> None:
         """Wait until all events are durable, because sentinels see them only then, then drain."""

@@ -7,8 +7,8 @@ in the journal, and when the limit ends, the same conversation continues.
 A wait may last for days, and the machine may be suspended, restarted or have its clock set
 meanwhile. The end is an instant of the wall clock, part of the state, and compared with the clock
 every second; a server that starts later compares it again. A clock that is set back would make the
-wait longer than it was meant to be, so the time that was foreseen also ends it, by the clock that
-counts on in a suspend (`Foreseen`). A server that stops leaves the wait in the state (`Suspended`),
+wait longer than it was meant to be, so its planned duration also ends it, by the clock that counts
+on in a suspend (`WaitDeadline`). A server that stops leaves the wait in the state (`Suspended`),
 and one that dies does so too.
 
 Executions that share an account know each other's limits (`account_limits`). A codon waits before
@@ -41,7 +41,7 @@ from hankweave_server.agents.process.environment import common
 from hankweave_server.clock import Clock
 from hankweave_server.domain.lifecycle import Ending, wait_of, waited_ms_at
 from hankweave_server.domain.limits import Limit, LimitFacts, NoWait, limit_of, planned_end
-from hankweave_server.execution.account_limits import PATIENCE, LimitProbe, SharedLimit
+from hankweave_server.execution.account_limits import PROBE_TIMEOUT, LimitProbe, SharedLimit
 from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
@@ -90,8 +90,8 @@ def subjects_of(ctx: ExecutionContext, codon: Codon) -> tuple[Subject, ...]:
     return tuple(found.values())
 
 
-class Foreseen:
-    """The end of a wait: its instant, or the time that it was foreseen to last."""
+class WaitDeadline:
+    """The end of a wait: its instant, or its planned duration."""
 
     def __init__(self, wait: CodonWait, clock: Clock) -> None:
         """Begin or continue a wait; after a restart, it lasts no longer than it did as a whole."""
@@ -191,7 +191,7 @@ class LimitWaits:
             return NoWait("")
 
         self._number = 1 if has_worked else self._number + 1
-        limit = self._sharpened(limit, subject)
+        limit = self._with_exact_end(limit, subject)
         until = self._planned(limit, self._number)
         if isinstance(until, NoWait):
             self.release()
@@ -222,7 +222,9 @@ class LimitWaits:
         )
         return chosen if await self._wait(chosen, wait, session_id) else None
 
-    async def go_on(self, subjects: tuple[Subject, ...], session_id: str | None) -> Subject | None:
+    async def resume_wait(
+        self, subjects: tuple[Subject, ...], session_id: str | None
+    ) -> Subject | None:
         """Continue the wait of an earlier server; return None if interrupted."""
         wait = wait_of(self._record.current)
         assert wait is not None, "only a codon that waits is resumed"
@@ -248,9 +250,11 @@ class LimitWaits:
     def _choice(self, subjects: tuple[Subject, ...]) -> Subject:
         """Return the first model that may be used soon, else the one that may be used first."""
         now = self._now()
-        patience = timedelta(seconds=subjects[0].codon.fallback_after)
+        longest_delay = timedelta(seconds=subjects[0].codon.fallback_after)
         ends = [self._end_for(each) or now for each in subjects]
-        soon = (each for each, end in zip(subjects, ends, strict=True) if end - now <= patience)
+        soon = (
+            each for each, end in zip(subjects, ends, strict=True) if end - now <= longest_delay
+        )
         first = min(zip(ends, subjects, strict=True), key=lambda pair: pair[0])[1]
         return next(soon, first)
 
@@ -308,18 +312,18 @@ class LimitWaits:
     ) -> bool:
         self._is_ended = self._was_known = False
         jitter = timedelta(seconds=self._ctx.jitter())
-        foreseen = Foreseen(wait, self._ctx.clock)
+        deadline = WaitDeadline(wait, self._ctx.clock)
         while (attention := self._attention()) == "stay":
             known = self._known(subject)
             self._was_known |= known is not None
-            if known is not None and known.end > foreseen.until:
+            if known is not None and known.end > deadline.until:
                 # Another request has met the limit again.
                 wait = self._shared(known, subject, since=wait.since, number=wait.number)
                 await self._begin(wait, session_id)
-                foreseen = Foreseen(wait, self._ctx.clock)
+                deadline = WaitDeadline(wait, self._ctx.clock)
 
-            if (end := self._end_of(foreseen.over_by() - jitter, subject, known)) is not None:
-                self._over = foreseen.until
+            if (end := self._end_of(deadline.over_by() - jitter, subject, known)) is not None:
+                self._over = deadline.until
                 self._ends = {key: ends for key, ends in self._ends.items() if ends > self._over}
                 await self._resume(end, session_id)
                 return True
@@ -348,7 +352,7 @@ class LimitWaits:
         if over_by < timedelta(0):
             return None
 
-        if known is None or over_by >= PATIENCE:
+        if known is None or over_by >= PROBE_TIMEOUT:
             return "time"
 
         self._probe = self._ctx.accounts.probe(account)
@@ -387,7 +391,7 @@ class LimitWaits:
     def _known(self, subject: Subject) -> SharedLimit | None:
         return self._ctx.accounts.standing(subject.account.fingerprint, subject.model)
 
-    def _sharpened(self, limit: Limit, subject: Subject) -> Limit:
+    def _with_exact_end(self, limit: Limit, subject: Subject) -> Limit:
         """Return the limit with the instant that is known of the account, if that one is exact.
 
         Claude Code reports the instant only for the first refused turn of a session.
@@ -468,6 +472,6 @@ def continued(task: AgentTask, agent: Agent, session_id: str, subject: Subject) 
         resume_session=session_id,
         forks=False,
         fork_at=None,
-        goes_on=True,
-        instead=AFTER_LIMIT,
+        continues=True,
+        continuation_prompt=AFTER_LIMIT,
     )

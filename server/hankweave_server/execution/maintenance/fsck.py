@@ -148,7 +148,9 @@ class StoreVerifier:
     async def _verify(self, sha: Sha, work: Work) -> None:
         is_given_up = threading.Event()
         try:
-            superseded = await self._checkpointer.call_beside(lambda engine: engine.superseded)
+            superseded = await self._checkpointer.call_concurrently(
+                lambda engine: engine.superseded
+            )
             suspected = await anyio.to_thread.run_sync(
                 self._read, sha, superseded, work, is_given_up, abandon_on_cancel=True
             )
@@ -204,8 +206,8 @@ class StoreVerifier:
 def _damages_of(engine: CheckpointEngine, sha: Sha) -> tuple[Damage, ...]:
     """Return the damages of a checkpoint, after reading them as a client would.
 
-    The engine then distrusts what it has stored: the next checkpoint stores files again whose
-    content turns out to be damaged.
+    The engine then no longer trusts what it has stored: the next checkpoint stores files again
+    whose content turns out to be damaged.
     """
     try:
         for damage in engine.verify(sha):

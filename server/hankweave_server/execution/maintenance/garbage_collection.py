@@ -154,7 +154,7 @@ class GarbageCollector:
     async def _prune(self, policy: RetentionPolicy, causes: Causes, meter: Meter) -> GcReport:
         """Prune to the end, including garbage; return the report of the state before."""
         reports: list[GcReport] = []
-        for should_stop in self._packing.patience():
+        for should_stop in self._packing.stop_conditions():
             try:
                 choose = partial(self._choose, policy, reports, meter)
                 pruned = await self._checkpointer.prune(choose, should_stop, meter)

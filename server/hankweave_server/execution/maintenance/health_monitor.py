@@ -156,7 +156,7 @@ class HealthMonitor:
         self._notify: Callable[[EventData], None] = lambda event: None
         ledger.space.subscribe(
             on_shortage=self._disk_is_full,
-            on_relief=lambda: self.withdraw("INSUFFICIENT_SPACE"),
+            on_recovery=lambda: self.withdraw("INSUFFICIENT_SPACE"),
         )
 
     def attach(self, notify: Callable[[EventData], None]) -> None:
@@ -231,7 +231,7 @@ class TimeWatch:
 
     def _check(self) -> None:
         before, self._before = self._before, self._reading()
-        for event in _news(before, self._before):
+        for event in _clock_changes(before, self._before):
             self._ledger.leave(event)
 
     def _reading(self) -> ClockReading:
@@ -239,7 +239,7 @@ class TimeWatch:
         return ClockReading(clock.now(), clock.monotonic(), clock.boottime())
 
 
-def _news(before: ClockReading, after: ClockReading) -> Iterator[EventData]:
+def _clock_changes(before: ClockReading, after: ClockReading) -> Iterator[EventData]:
     pause = pause_between(before, after, CHECK_INTERVAL)
     if pause is not None:
         yield ServerResumed(suspended_seconds=round(pause.seconds, 3), cause=pause.cause)

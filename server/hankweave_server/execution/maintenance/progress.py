@@ -20,7 +20,7 @@ from hankweave_protocol.ids import CommandId
 from hankweave_protocol.records import StoreOperation
 from hankweave_server.meter import Meter, MeterReading
 
-PATIENCE_SECONDS = 0.2
+DELAY_SECONDS = 0.2
 """Operations that end within this time are not reported."""
 
 POLL_SECONDS = 0.1
@@ -98,7 +98,7 @@ class ProgressWatch:
         """Report each operation that has run for long and has advanced."""
         now = self._now()
         for operation in self._going_on:
-            if now - operation.began < PATIENCE_SECONDS:
+            if now - operation.began < DELAY_SECONDS:
                 continue
 
             reading = operation.meter.read()

@@ -10,7 +10,7 @@ much longer. Therefore such work asks here before every piece of it:
 - Work that has waited until its deadline is done in any case, but spread: while something is
   served and soon afterwards, it rests for `LATE_RESTS` times as long as it worked.
 
-What waits is listed in `server.status`. When the server ends, nothing waits any more (`hurry`).
+What waits is listed in `server.status`. When the server ends, nothing waits any more (`expedite`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SERVING_SECONDS = 0.05
 class Quiet:
     """The commands being served, and the work that waits for a pause.
 
-    `serving` and `hurry` are for the event loop's thread; work may ask in any thread.
+    `serving` and `expedite` are for the event loop's thread; work may ask in any thread.
     """
 
     def __init__(self, clock: Clock | None = None, *, seconds: float = QUIET_SECONDS) -> None:
@@ -51,9 +51,9 @@ class Quiet:
         self._serving = 0
         self._quiet_from = self.now()
         self._waiting: list[Work] = []
-        self.hurries = False
+        self.is_expedited = False
         """True if nothing waits any more."""
-        self.hurried = anyio.Event()
+        self.expedited = anyio.Event()
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -78,10 +78,10 @@ class Quiet:
         finally:
             self._waiting.remove(work)
 
-    def hurry(self) -> None:
+    def expedite(self) -> None:
         """Let all work be done at once, because the server ends."""
-        self.hurries = True
-        self.hurried.set()
+        self.is_expedited = True
+        self.expedited.set()
 
     @property
     def is_serving(self) -> bool:
@@ -115,15 +115,15 @@ class Work:
         return BackgroundWork(name=self._name, waiting_ms=waiting_ms, late=now >= self._due)
 
     @property
-    def is_unwelcome(self) -> bool:
+    def must_wait(self) -> bool:
         """Return whether something is served that this work has to make way for."""
         now, quiet = self._quiet.now(), self._quiet
-        return not quiet.hurries and now < self._due and quiet.remaining(now) > 0
+        return not quiet.is_expedited and now < self._due and quiet.remaining(now) > 0
 
     def delay(self) -> float:
         """Return how many seconds to wait before asking again; 0.0 to work now."""
         quiet = self._quiet
-        if quiet.hurries:
+        if quiet.is_expedited:
             return 0.0
 
         now = quiet.now()
@@ -147,7 +147,7 @@ class Work:
         """Wait until the work may go on."""
         while seconds := self.delay():
             with anyio.move_on_after(seconds):
-                await self._quiet.hurried.wait()
+                await self._quiet.expedited.wait()
 
     def turn_in_thread(self, is_given_up: threading.Event) -> None:
         """Wait in a worker thread until the work may go on or is given up."""

@@ -2,10 +2,11 @@
 
 Packing changes no checkpoint, so it needs no intent and may stop at any moment. It runs beside the
 engine, which waits for it only while the replaced files are removed: some milliseconds. In the
-background it rests as long as it works, and does not work while the engine does.
+background it pauses for as long as it worked, and does not work while the engine does.
 
 It waits for a pause after a checkpoint. An agent may make none: after `MANY` checkpoints a step is
-taken all the same, and `MORE` make it hurry. So the number of packs is bounded, whatever happens.
+taken all the same, and after `MORE` more it waits for nothing. So the number of packs is
+bounded, whatever happens.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ MANY = FRESH_PACKS
 """Checkpoints that follow each other after which the background waits for no pause."""
 
 MORE = FRESH_PACKS // 2
-"""Checkpoints during a step after which it hurries."""
+"""Checkpoints during a step after which it no longer waits for others."""
 
 PACKED_WITHIN = 60.0
 """Seconds after which packing is reported as late."""
 
 WORKED_SECONDS = 0.002
-"""Seconds of work between two rests."""
+"""Seconds of work between two pauses."""
 
-SHORT_REST = 0.0005
-"""Seconds that work in a hurry rests, so that other threads get the interpreter at once."""
+SHORT_PAUSE = 0.0005
+"""Seconds that urgent work pauses, so that other threads get the interpreter at once."""
 
-LONG_REST = 0.05
+LONG_PAUSE = 0.05
 """Seconds that the background waits at most, each time, for the end of a call of the engine."""
 
 YIELDINGS = 3
 """Times that a pruning yields to others before it runs to its end."""
 
-Patience = Callable[[], bool]
+StopCondition = Callable[[], bool]
 """Called in the worker thread between two steps: is it time to stop?"""
 
 log = logger(__name__)
@@ -123,15 +124,17 @@ class Repacker:
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
-            is_needed = await self._checkpointer.call_beside(
+            is_needed = await self._checkpointer.call_concurrently(
                 lambda engine: engine.housekeeping.needs_consolidation()
             )
             if not is_needed:
                 return
 
-            rests = _Rests(self._must_end, self.is_patient, self._is_in_the_way)
+            throttle = _Throttle(self._must_end, self.waits_for_others, self._is_in_the_way)
             with self._quiet.work("packing", within=PACKED_WITHIN):
-                packed = await self._pack(Pace(self._must_end, rests.rest, fresh=FRESH_PACKS), ())
+                packed = await self._pack(
+                    Pace(self._must_end, throttle.pause, fresh=FRESH_PACKS), ()
+                )
 
         if not packed.finished:
             self._wake.set()
@@ -142,23 +145,23 @@ class Repacker:
     def _is_in_the_way(self) -> bool:
         return self._quiet.is_serving or self._checkpointer.is_in_use
 
-    def is_patient(self) -> bool:
+    def waits_for_others(self) -> bool:
         """Return whether background work waits for others: the one place that decides it."""
         return self._taken < MORE
 
     async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
         """Pack to the end, or until the server stops; the caller holds `alone`."""
-        rests = _Rests(lambda: self.is_stopping, lambda: False, lambda: False)
-        packed = await self._pack(Pace(lambda: self.is_stopping, rests.rest), causes, meter)
+        throttle = _Throttle(lambda: self.is_stopping, lambda: False, lambda: False)
+        packed = await self._pack(Pace(lambda: self.is_stopping, throttle.pause), causes, meter)
         self._gave_up = False
         return packed
 
-    def patience(self) -> Iterator[Patience]:
+    def stop_conditions(self) -> Iterator[StopCondition]:
         """Yield each attempt's stop condition: first for other callers, last for shutdown only."""
-        yield from (self._makes_way for _ in range(YIELDINGS))
+        yield from (self._must_yield for _ in range(YIELDINGS))
         yield lambda: self.is_stopping
 
-    def _makes_way(self) -> bool:
+    def _must_yield(self) -> bool:
         return self.is_stopping or self._checkpointer.is_waited_for
 
     async def _pack(
@@ -172,9 +175,9 @@ class Repacker:
         def exclusively(act: Callable[[], None]) -> None:
             anyio.from_thread.run(self._checkpointer.call, lambda _engine: act())
 
-        beside = replace(pace, exclusively=exclusively)
-        done = await self._checkpointer.call_beside(
-            lambda engine: engine.housekeeping.consolidate(beside, meter)
+        concurrent = replace(pace, exclusively=exclusively)
+        done = await self._checkpointer.call_concurrently(
+            lambda engine: engine.housekeeping.consolidate(concurrent, meter)
         )
         if (done.packs_before, done.loose_before) != (done.packs_after, done.loose_after):
             await self._ledger.record(
@@ -192,36 +195,36 @@ class Repacker:
         return done
 
 
-class _Rests:
-    """The rests of one piece of work in a worker thread, which others must not feel."""
+class _Throttle:
+    """The pauses of one piece of work in a worker thread, which must not slow down others."""
 
     def __init__(
         self,
         must_end: Callable[[], bool],
-        is_patient: Callable[[], bool],
+        waits_for_others: Callable[[], bool],
         is_in_use: Callable[[], bool],
     ) -> None:
-        """Patient work rests as long as it worked, and then until the engine is not in use."""
+        """Background work pauses as long as it worked, and then until the engine is not in use."""
         self._must_end = must_end
-        self._is_patient = is_patient
+        self._waits_for_others = waits_for_others
         self._is_in_use = is_in_use
-        self._rested = 0.0
+        self._paused_at = 0.0
         """Processor time of this thread at the last rest."""
 
-    def rest(self) -> None:
-        """Rest if it is time; raise StepInterrupted if the work must end."""
+    def pause(self) -> None:
+        """Pause if it is time; raise StepInterrupted if the work must end."""
         now = time.thread_time()
-        worked = now - self._rested
+        worked = now - self._paused_at
         if worked < WORKED_SECONDS:
             return
 
-        self._rested = now
+        self._paused_at = now
         if self._must_end():
             raise StepInterrupted
 
-        time.sleep(min(worked, LONG_REST) if self._is_patient() else SHORT_REST)
-        until = time.monotonic() + LONG_REST
-        while self._is_patient() and self._is_in_use() and time.monotonic() < until:
+        time.sleep(min(worked, LONG_PAUSE) if self._waits_for_others() else SHORT_PAUSE)
+        until = time.monotonic() + LONG_PAUSE
+        while self._waits_for_others() and self._is_in_use() and time.monotonic() < until:
             time.sleep(WORKED_SECONDS)
 
 

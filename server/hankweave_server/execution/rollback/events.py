@@ -72,7 +72,7 @@ def place_of(intent: RollbackIntent) -> Coordinate:
     return intent.place or intent.target.coordinate
 
 
-class RollbackStory:
+class RollbackEvents:
     """The journal entries of a rollback, built from its intent."""
 
     def __init__(self, ctx: ExecutionContext) -> None:
@@ -331,7 +331,7 @@ def report_of(
             warnings=warnings,
             cannot_restore=exceptions_of(restored.unrestored),
             runs_again=again,
-            in_words=people_in_words(intent),
+            in_words=summary_of_edits(intent),
         )
     )
 
@@ -340,7 +340,7 @@ NAMED = 5
 """Files that a sentence names."""
 
 
-def people_in_words(intent: RollbackIntent) -> str | None:
+def summary_of_edits(intent: RollbackIntent) -> str | None:
     """Return which edits by people were kept and which taken back; None if there were none."""
     taken = sorted({*intent.edits, *intent.contested})
     words = []
@@ -387,7 +387,7 @@ def _shortened(again: RunsAgain | None) -> RunsAgain | None:
     return msgspec.structs.replace(again, codon_ids=first_of(again.codon_ids))
 
 
-def foreseen(diff: FileDiff) -> ForeseenDiff:
+def preview_diff(diff: FileDiff) -> ForeseenDiff:
     patch = (diff.patch or b"").decode("utf-8", "replace")
     return ForeseenDiff(
         path=os.fsdecode(diff.path),

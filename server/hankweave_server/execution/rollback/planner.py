@@ -31,7 +31,7 @@ from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.checkpoints.titles import title_of
-from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
+from hankweave_server.domain.effects.recorded import UNSEEN, effects_in, is_plain_program
 from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     is_done,
@@ -45,7 +45,7 @@ from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.checkpoint_access import CheckpointAccess
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback import user_edits, warnings
-from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
+from hankweave_server.execution.rollback.events import left_alone, preview_diff, shortened, touched
 from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.ledger.digest import JournalDigest
@@ -160,7 +160,7 @@ class RollbackPlanner:
         obstacles = await self._ctx.checkpointer.call(lambda engine: engine.obstacles(plan))
         in_the_way = tuple(each for each in obstacles if each.path not in kept)
         stays = kept.union(each.path for each in in_the_way)
-        losses = await self._ctx.checkpointer.call(lambda engine: engine.foresee_losses(plan))
+        losses = await self._ctx.checkpointer.call(lambda engine: engine.preview_losses(plan))
         warned = await warnings.of_rollback(
             self._ctx.state,
             self._ctx.layout.work_tree,
@@ -200,7 +200,7 @@ class RollbackPlanner:
         if not patch:
             return report
 
-        return msgspec.structs.replace(report, diffs=await self._foreseen(plan, report))
+        return msgspec.structs.replace(report, diffs=await self._preview_diffs(plan, report))
 
     def is_there_already(self, request: RollbackRequest, plan: RestorePlan) -> bool:
         """Return whether files and plan already stand at the target: there is nothing to do.
@@ -330,7 +330,7 @@ class RollbackPlanner:
                     listed.append("an event that cannot be read")
                     continue
 
-                listed += deeds_in(event, plan, ctx.layout.inside)
+                listed += effects_in(event, plan, ctx.layout.inside)
                 is_unseen = is_unseen or is_plain_program(event, plan)
 
         if len(listed) > LISTED:
@@ -338,7 +338,7 @@ class RollbackPlanner:
 
         return (*listed, UNSEEN) if is_unseen else tuple(listed)
 
-    async def _foreseen(
+    async def _preview_diffs(
         self, plan: RestorePlan, report: RollbackReport
     ) -> tuple[ForeseenDiff, ...]:
         """Return the changes, line by line, to the files that the report lists."""
@@ -351,8 +351,8 @@ class RollbackPlanner:
             removed=tuple(entry for entry in plan.removed if entry.path in listed),
         )
         return tuple(
-            foreseen(diff)
-            for diff in await self._ctx.checkpointer.call(lambda engine: engine.foresee(part))
+            preview_diff(diff)
+            for diff in await self._ctx.checkpointer.call(lambda engine: engine.preview_diffs(part))
         )
 
 

@@ -36,15 +36,15 @@ from hankweave_server.execution.checkpoint_access import IntentOf
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
-from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
+from hankweave_server.execution.rollback.events import RollbackEvents, place_of, report_of
 from hankweave_server.execution.rollback.planner import (
     RollbackPlanner,
     RollbackRequest,
     files_of_both,
 )
-from hankweave_server.execution.rollback.unrestored import has_changed, in_one, may_come_right
+from hankweave_server.execution.rollback.unrestored import has_changed, in_one, may_succeed_later
 from hankweave_server.git.checkout import OS_ERROR
-from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
+from hankweave_server.git.errors import InsufficientSpace, is_out_of_space
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import DATA_SOURCE
@@ -69,7 +69,7 @@ FEW = 1000
 class CutShort(InsufficientSpace):
     """The disk filled up during the restore.
 
-    The intent stays, and `Rollback.finish_when_there_is_room` continues.
+    The intent stays, and `Rollback.finish_when_space_is_free` continues.
     """
 
 
@@ -86,7 +86,7 @@ class Restoration:
     def __init__(self, ctx: ExecutionContext) -> None:
         self._ctx = ctx
         self._planner = RollbackPlanner(ctx)
-        self._story = RollbackStory(ctx)
+        self._events = RollbackEvents(ctx)
         self._archives = ArchiveReturn(ctx)
 
     async def before_retry(self, codon_id: CodonId) -> Sha | None:
@@ -98,8 +98,8 @@ class Restoration:
         runner calls this between two codons. Raises Refused, and NotAsBefore if the content of a
         file could not be restored.
         """
-        return await self._ctx.ledger.space.insist(
-            partial(self._before_retry, codon_id), is_short=is_for_want_of_room
+        return await self._ctx.ledger.space.retry(
+            partial(self._before_retry, codon_id), is_short=is_out_of_space
         )
 
     async def _before_retry(self, codon_id: CodonId) -> Sha | None:
@@ -151,7 +151,9 @@ class Restoration:
         sides = intent.safety.sha, intent.target.sha
 
         async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
-            return await self._ctx.checkpointer.call(lambda engine: engine.unlike(paths, *sides))
+            return await self._ctx.checkpointer.call(
+                lambda engine: engine.paths_not_in(paths, *sides)
+            )
 
         return await FileChangeReporter(self._ctx).report_people(intent.from_run, by_people)
 
@@ -172,7 +174,7 @@ class Restoration:
         ctx, run = self._ctx, _run_left(self._ctx)
         needs_safety = not plan.changes_nothing or request.rewinds
         if not needs_safety:
-            await ctx.ledger.catch_up(insists=False)
+            await ctx.ledger.catch_up(waits_for_space=False)
 
         held, contested = frozenset[bytes](), frozenset[str]()
         if request.is_automatic:
@@ -298,7 +300,7 @@ class Restoration:
             patterns=self._ctx.patterns(),
             label=f"{label}; holds {counted(edited, 'edit')} by people" if edited else label,
             before=plan,
-            waits_for_room=False,
+            waits_for_space=False,
             intent_of=intent_of,
         )
 
@@ -323,7 +325,7 @@ class Restoration:
         Raises CutShort with the intent kept and `rollback.failed` recorded.
         """
         ctx, moments = self._ctx, (*causes, *_moments_of(intent))
-        beginning = tuple(self._story.beginning(intent, recovered=recovered))
+        beginning = tuple(self._events.beginning(intent, recovered=recovered))
         if beginning:
             is_short = len(plan.touched) <= FEW
             ctx.ledger.leave(
@@ -343,7 +345,7 @@ class Restoration:
         try:
             restored = await self._restore(intent, present or intent.safety.sha, paths_of(intent))
             intent, restored = await self._tried_again(intent, restored, is_automatic)
-            archived = await self._archives.go_along(intent)
+            archived = await self._archives.follow_rollback(intent)
             lost = await self._rewind_sessions(intent)
             if intent.to_run is None and (
                 present is not None or intent.safety.sha != intent.target.sha
@@ -351,7 +353,7 @@ class Restoration:
                 await self._settle(intent)
         except Exception as error:
             ctx.guard.leave(half_restored=True)
-            if is_for_want_of_room(error):
+            if is_out_of_space(error):
                 await self._record_failure(intent, error, causes)
 
             if isinstance(error, InsufficientSpace):
@@ -377,11 +379,11 @@ class Restoration:
         if report.leaves_files_different:
             intent = msgspec.structs.replace(intent, auto_restart=False)
 
-        batch = self._story.whole(intent, report, archived)
+        batch = self._events.whole(intent, report, archived)
         run_id = intent.to_run or intent.from_run
         ctx.ledger.leave(*batch, run_id=run_id, causes=moments)
         afterwards()
-        await ctx.ledger.catch_up(insists=True)
+        await ctx.ledger.catch_up(waits_for_space=True)
         return report
 
     async def _restore(
@@ -414,7 +416,7 @@ class Restoration:
         restore leaves what changes to whoever changes it: the agents have ended.
         """
         for _ in range(ATTEMPTS):
-            left = [each for each in restored.unrestored if may_come_right(each)]
+            left = [each for each in restored.unrestored if may_succeed_later(each)]
             if not left:
                 break
 
@@ -484,7 +486,7 @@ class Restoration:
         try:
             displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
         except OSError as error:
-            if is_for_want_of_room(error):
+            if is_out_of_space(error):
                 raise
 
             return Skipped(os.fsencode(DATA_SOURCE), OS_ERROR, error.errno or 0)
@@ -514,13 +516,13 @@ class Restoration:
             codon_name="After a rollback of files",
             patterns=self._ctx.patterns(),
             label=f"after rollback to {intent.target.sha[:12]}",
-            waits_for_room=False,
+            waits_for_space=False,
         )
 
     async def _record_failure(
         self, intent: RollbackIntent, error: Exception, causes: Causes
     ) -> None:
-        if is_for_want_of_room(error):
+        if is_out_of_space(error):
             self._ctx.ledger.space.note(error)
 
         failure = RollbackFailed(target=intent.target.coordinate, message=_cut_short(error))

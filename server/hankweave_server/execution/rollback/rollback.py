@@ -53,7 +53,7 @@ cannot show it. This is what a start does (`finish_interrupted`) after a crash
 
 An intent is for a crash, and for a full disk, which does not end the process: the intent stays,
 `rollback.failed` is recorded, `TreeGuard.is_half_restored` keeps codons from starting and clients
-from taking checkpoints, and `finish_when_there_is_room` retries. If the target itself is lost or
+from taking checkpoints, and `finish_when_space_is_free` retries. If the target itself is lost or
 damaged, no start could ever finish: the intent is renamed (`.given-up-...`), as is one that was
 overtaken, and an error names the safety checkpoint. So is an intent that an earlier version left
 because of a single path (`intents.overtaken`).
@@ -87,7 +87,7 @@ from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.codon.run import CodonRun, Halt
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
+from hankweave_server.execution.rollback.events import RollbackEvents, place_of, report_of
 from hankweave_server.execution.rollback.intents import (
     Overtaken,
     has_event,
@@ -110,7 +110,7 @@ from hankweave_server.execution.rollback.restoration import (
 )
 from hankweave_server.execution.rollback.unrestored import in_one
 from hankweave_server.execution.runner import ROLLED_BACK, Runner
-from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
+from hankweave_server.git.errors import ShadowRepositoryError, is_out_of_space
 from hankweave_server.logs import logger
 
 log = logger(__name__)
@@ -129,7 +129,7 @@ class Rollback:
         self._runner = runner
         self._planner = RollbackPlanner(ctx)
         self._restoration = Restoration(ctx)
-        self._story = RollbackStory(ctx)
+        self._events = RollbackEvents(ctx)
         self._done: list[RollbackIntent] = []
         """Intents whose outcomes are in the journal, to be removed after the replies."""
         self._wake = anyio.Event()
@@ -161,7 +161,7 @@ class Rollback:
                 )
                 await self._restoration.note_edits(plan)
                 if not beside_codon and self._planner.is_there_already(request, plan):
-                    intent, report = await self._stay(request, plan, causes)
+                    intent, report = await self._complete_unchanged(request, plan, causes)
                     has_idled = False
                 else:
                     intent = await self._restoration.prepare(
@@ -213,7 +213,7 @@ class Rollback:
         plan = await self._planner.plan(request.sha, request.paths, leftovers, reports=reports)
         return leftovers, plan
 
-    async def _stay(
+    async def _complete_unchanged(
         self, request: RollbackRequest, plan: RestorePlan, causes: Causes
     ) -> tuple[RollbackIntent, RollbackReport]:
         """Answer a rollback to where the execution already is: no run, no checkpoint, no undo.
@@ -228,7 +228,7 @@ class Rollback:
             runs_again=self._planner.runs_again(intent.after_codon, place_of(intent)),
         )
         await self._ctx.ledger.record(
-            *self._story.unchanged(intent, report), run_id=intent.from_run, causes=causes
+            *self._events.unchanged(intent, report), run_id=intent.from_run, causes=causes
         )
         return intent, report
 
@@ -254,7 +254,7 @@ class Rollback:
 
         if request.on_running == "refuse" or (request.on_running == "pause" and active is None):
             self._runner.refuse_while_running()
-        elif active is not None and self._keeps(active, request):
+        elif active is not None and self._leaves_running(active, request):
             active.refuse_unless_pausable()
 
     @asynccontextmanager
@@ -264,7 +264,7 @@ class Rollback:
         Yields whether a codon is frozen and goes on afterwards.
         """
         active = self._runner.active
-        if active is not None and self._keeps(active, request):
+        if active is not None and self._leaves_running(active, request):
             async with active.frozen():
                 yield True
 
@@ -280,7 +280,7 @@ class Rollback:
         await self._runner.quiesce(Halt(why))
         yield False
 
-    def _keeps(self, active: CodonRun, request: RollbackRequest) -> bool:
+    def _leaves_running(self, active: CodonRun, request: RollbackRequest) -> bool:
         """Return whether the running codon continues afterwards: only files move under it."""
         if request.on_running != "pause":
             return False
@@ -315,7 +315,7 @@ class Rollback:
 
     # --- after the reply -------------------------------------------------------------------------
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """Remove the intents of rollbacks after their replies; until cancelled.
 
         An intent that stays behind is recognized by the next start, so that no reply waits.
@@ -341,7 +341,7 @@ class Rollback:
 
     # --- rollbacks that were cut short -----------------------------------------------------------
 
-    async def finish_when_there_is_room(self) -> None:
+    async def finish_when_space_is_free(self) -> None:
         """Finish a rollback that was cut short, each time the disk has space again.
 
         Runs until cancelled. A rollback that cannot be finished waits for the next time or the
@@ -349,15 +349,15 @@ class Rollback:
         """
         guard, ledger = self._ctx.guard, self._ctx.ledger
         while True:
-            await ledger.space.relief()
+            await ledger.space.wait_for_recovery()
             if not guard.is_half_restored or self._runner.is_busy:
                 continue
 
             try:
                 intent = standing(self._ctx.layout)
-                report = await ledger.space.insist(
+                report = await ledger.space.retry(
                     self.finish_interrupted,
-                    is_short=is_for_want_of_room,
+                    is_short=is_out_of_space,
                     longest_pause=LONGEST_PAUSE,
                 )
             except Refused as error:
@@ -425,7 +425,7 @@ class Rollback:
         if await is_in_journal(self._ctx, intent):
             return
 
-        rest = self._story.rest(
+        rest = self._events.rest(
             intent,
             report_of(intent, NOTHING, recovered=True),
             has_checkpoint_event=await has_event(self._ctx, intent, CheckpointRollback.TYPE),

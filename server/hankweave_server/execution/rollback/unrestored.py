@@ -56,7 +56,7 @@ _TRANSIENT = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOMEM, errno.ENOENT, e
 _CHANGED_MEANWHILE = frozenset({"changed", "in-the-way"})
 
 
-def may_come_right(left: Skipped) -> bool:
+def may_succeed_later(left: Skipped) -> bool:
     """Return whether another attempt may restore a path: it has not been refused for good."""
     return left.reason in _CHANGED_MEANWHILE or left.errno in _TRANSIENT
 

@@ -230,7 +230,7 @@ class FileVersions:
         while (parent := self.parent(commit)) is not None:
             if parent.tree != commit.tree:
                 there = self._entry(parent, version.path)
-                if there is None or entry is None or not _are_alike(there, entry):
+                if there is None or entry is None or not _are_same_kind(there, entry):
                     break
 
                 if there.digest != version.blob:
@@ -251,7 +251,7 @@ class FileVersions:
                 continue
 
             there = self._entry(parent, version.path)
-            if there is not None and _are_alike(there, entry):
+            if there is not None and _are_same_kind(there, entry):
                 yield FileVersion(sha, version.path, there.digest)
             elif there is None and entry.mode != LINK:
                 path = self._former_path(parent, commit, version)
@@ -291,16 +291,16 @@ class FileVersions:
         """Return the path that a new file had before, or the one it was copied from."""
         changes = differences(self._tree, bytes.fromhex(parent.tree), bytes.fromhex(commit.tree))
         gone = {path: old for path, (old, new) in sorted(changes.items()) if old and new is None}
-        found = self._likest(gone, version)
+        found = self._most_similar(gone, version)
         if found is not None or not self._copies:
             return found
 
         every = sorted(files_below(self._tree, bytes.fromhex(parent.tree)))
         same = {path: entry for path, entry in every if entry.digest == version.blob}
         changed = {path: old for path, (old, new) in sorted(changes.items()) if old and new}
-        return self._likest(same or changed, version)
+        return self._most_similar(same or changed, version)
 
-    def _likest(self, sources: Mapping[bytes, Entry], version: FileVersion) -> bytes | None:
+    def _most_similar(self, sources: Mapping[bytes, Entry], version: FileVersion) -> bytes | None:
         """Return which of the files git takes for the former one of a file, if any."""
         files = {path: entry.digest for path, entry in sources.items() if entry.mode != LINK}
         name = _name(version.path)
@@ -309,7 +309,7 @@ class FileVersions:
             return next((path for path in same if _name(path) == name), same[0])
 
         new = self.content(version.blob)
-        scores = {path: _likeness(self.content(blob), new) for path, blob in files.items()}
+        scores = {path: _similarity(self.content(blob), new) for path, blob in files.items()}
         namesakes = [path for path in files if _name(path) == name]
         if len(namesakes) == 1 and scores[namesakes[0]] >= _LIKE_NAMESAKES:
             return namesakes[0]
@@ -343,7 +343,7 @@ class FileVersions:
             for path, (before, after) in sorted(changes.items()):
                 if after is not None and before is None and gone:
                     version = FileVersion(commit.sha, path, after.digest)
-                    former = self._likest(dict(sorted(gone.items())), version)
+                    former = self._most_similar(dict(sorted(gone.items())), version)
                     if former is not None:
                         before = gone.pop(former)
                         changes[path] = before, after
@@ -390,7 +390,7 @@ def _read(read: Callable[[K], R], name: K) -> R:
         raise ShadowRepositoryError(f"object {shown} cannot be read") from problem
 
 
-def _are_alike(one: Entry, other: Entry) -> bool:
+def _are_same_kind(one: Entry, other: Entry) -> bool:
     """Return whether both are files, or both are links."""
     return (one.mode == LINK) == (other.mode == LINK)
 
@@ -405,7 +405,7 @@ _LIKE_NAMESAKES = _WHOLE * 3 // 4
 _PIECE = re.compile(rb"[^\n]{0,63}\n|[^\n]{1,64}")
 
 
-def _likeness(old: bytes, new: bytes) -> int:
+def _similarity(old: bytes, new: bytes) -> int:
     """Return how much of two contents is in both, as git counts it: pieces of lines, by bytes."""
     larger = max(len(old), len(new))
     if not new or larger * _LIKE < (larger - min(len(old), len(new))) * _WHOLE:

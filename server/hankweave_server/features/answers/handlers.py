@@ -33,7 +33,7 @@ from hankweave_server.domain import targets
 from hankweave_server.features.answers.authors import authors_of
 from hankweave_server.features.answers.blame import FileVersion
 from hankweave_server.features.answers.file_versions import FileVersions, ReadHistory, file_versions
-from hankweave_server.features.answers.stories import blame_of, changes_of, story_of
+from hankweave_server.features.answers.stories import blame_of, changes_of, line_story
 from hankweave_server.ledger.moments import open_for_search
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.names import shown
@@ -78,7 +78,7 @@ class Answers:
 
         def answer(past: ReadHistory) -> LineStory:
             sha = self._named(past, command.at)
-            return story_of(past, sha, _of_file(past, sha, path), command.line)
+            return line_story(past, sha, _of_file(past, sha, path), command.line)
 
         story = await self._answer(answer)
         return msgspec.structs.replace(story, prompt=None) if request.caller.is_agent else story

@@ -60,7 +60,7 @@ def blame_of(
     )
 
 
-def story_of(past: ReadHistory, sha: Sha, path: bytes, number: int) -> LineStory:
+def line_story(past: ReadHistory, sha: Sha, path: bytes, number: int) -> LineStory:
     """Return how a line came to be; raise Refused if there is none of that number."""
     files = past.files
     newest = files.file_at(sha, path)

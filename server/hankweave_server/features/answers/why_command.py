@@ -27,7 +27,7 @@ from hankweave_server.domain.reuse.key import differences
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.features.answers.blame_command import described, path_in
 from hankweave_server.features.answers.local_past import reading_history
-from hankweave_server.features.answers.stories import story_of
+from hankweave_server.features.answers.stories import line_story
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.hints import command
 from hankweave_server.local.journals import searching_journal
@@ -95,7 +95,7 @@ def _why_line(root: Path, place: str, at: str | None, as_json: bool) -> None:
 
     layout, number = layout_of(root), int(found[2])
     with reading_history(layout) as past:
-        story = story_of(past, past.named(at), path_in(layout, Path(found[1])), number)
+        story = line_story(past, past.named(at), path_in(layout, Path(found[1])), number)
 
     if as_json:
         print_json(story)

@@ -172,7 +172,7 @@ def git_workspace(
     return place.root
 
 
-def go_in_git(
+def roll_back_in_git(
     root: Path, step: str | None, commit: str | None, *, asks: bool, as_json: bool
 ) -> None:
     """Roll back in git, after a confirmation on a terminal, and print the actual target."""

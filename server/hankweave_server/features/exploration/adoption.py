@@ -52,7 +52,7 @@ async def take_present(ctx: ExecutionContext, label: str, causes: Causes) -> Che
         patterns=ctx.patterns(),
         label=label,
         causes=causes,
-        waits_for_room=False,
+        waits_for_space=False,
         report=partial(FileChangeReporter(ctx).report_captured, run_id=run.run_id),
     )
 

@@ -189,9 +189,9 @@ def end_process(descriptor: int) -> None:
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     with contextlib.suppress(ProcessLookupError):
-        for number, patience in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
+        for number, timeout in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
             signal.pidfd_send_signal(descriptor, number)
-            if waiting.poll(None if patience is None else patience * 1000):
+            if waiting.poll(None if timeout is None else timeout * 1000):
                 return
 
 

@@ -513,7 +513,7 @@ def adopt(
             print_json(report)
             return
 
-        draw_report(report, foreseen=True)
+        draw_report(report, is_preview=True)
         if preview:
             return
 
@@ -523,7 +523,7 @@ def adopt(
     if as_json:
         print_json(done)
     else:
-        draw_report(done, foreseen=False, reverse=command("undo", root))
+        draw_report(done, is_preview=False, reverse=command("undo", root))
 
     end_with_exceptions(done)
 

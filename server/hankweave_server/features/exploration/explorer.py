@@ -83,7 +83,7 @@ from hankweave_server.features.exploration.judge import judged, refuse_unknown
 from hankweave_server.git.errors import (
     InsufficientSpace,
     ShadowRepositoryError,
-    is_for_want_of_room,
+    is_out_of_space,
     refusal_of,
 )
 from hankweave_server.hank.attempts import VariantInvalid, attempted
@@ -566,7 +566,7 @@ class Explorations:
                 targets.target_of(state, checkpointer.known, sha),
                 rewind_memory=True,
                 reason=adoption_reason(best),
-                auto_restart=exploration.planned and self._runner.goes_on,
+                auto_restart=exploration.planned and self._runner.continues,
                 is_automatic=True,
                 contenders=frozenset(shown(each.path) for each in changed),
             )
@@ -586,7 +586,7 @@ class Explorations:
     async def _supervise(self, exploration_id: str, attempt_id: str) -> None:
         """Bring one attempt to its end, and record the result."""
         try:
-            await self._bring_to_its_end(exploration_id, attempt_id)
+            await self._conclude_attempt(exploration_id, attempt_id)
         except (Refused, OSError, msgspec.MsgspecError, ShadowRepositoryError) as error:
             log.warning("Attempt %s failed: %s", attempt_id, error)
             await self._finish(exploration_id, attempt_id, status="failed", message=str(error))
@@ -597,7 +597,7 @@ class Explorations:
             self._supervised.discard(attempt_id)
             self._wake.set()
 
-    async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+    async def _conclude_attempt(self, exploration_id: str, attempt_id: str) -> None:
         if self._record(exploration_id, attempt_id).status == "discarded":
             return
 
@@ -709,7 +709,7 @@ class Explorations:
                 )
                 # What an attempt has cost is not lost because the disk is full.
                 space = self._ctx.ledger.space
-                record = await space.insist(adopt, is_short=is_for_want_of_room)
+                record = await space.retry(adopt, is_short=is_out_of_space)
                 shas[codon.completion_checkpoint] = parent = record.sha
 
         timelines = [as_timeline(run, shas) for run in runs]

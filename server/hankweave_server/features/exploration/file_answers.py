@@ -33,14 +33,17 @@ class _Previews:
 
     async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
         # Imported here because only this needs the merge.
-        from hankweave_server.features.exploration.merge_preview import NeverAtRest, merge_preview
+        from hankweave_server.features.exploration.merge_preview import (
+            StoreKeepsChanging,
+            merge_preview,
+        )
 
         self._refuse_while_running()
         try:
             return await merge_preview(
                 self._calls.plan_sources(), command, self._calls.sources.last_seq()
             )
-        except NeverAtRest:
+        except StoreKeepsChanging:
             raise Stop(
                 "The checkpoints change while they are read.",
                 ExitCode.UNAVAILABLE,

@@ -47,7 +47,7 @@ _COPIES = 3
 """Times that a folder is copied until it has not changed meanwhile."""
 
 
-class NeverAtRest(Exception):
+class StoreKeepsChanging(Exception):
     """The checkpoints changed each time while they were copied."""
 
 
@@ -56,7 +56,7 @@ async def merge_preview(
 ) -> RollbackReport:
     """Return the report that the merge would return now; `last_seq` is that of the journal.
 
-    Raises Refused, for a conflict as well, NeverAtRest, and the errors of checkpoints.
+    Raises Refused, for a conflict as well, StoreKeepsChanging, and the errors of checkpoints.
     """
     exploration, attempt = attempt_named(ctx.state, command.attempt_id, "$.data.attemptId")
     result = result_of(attempt, "$.data.attemptId")
@@ -148,13 +148,13 @@ def _copied(layout: Layout) -> Iterator[CheckpointEngine]:
     """Open a copy of the checkpoints, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hankweave-merge-", dir=temporary_folder()) as folder:
         copy = replace(layout, private_folder=Path(folder))
-        _copy_at_rest(layout.checkpoints, copy.checkpoints)
+        _copy_consistently(layout.checkpoints, copy.checkpoints)
         with closing(CheckpointEngine.open(copy)) as engine:
             yield engine
 
 
-def _copy_at_rest(folder: Path, to: Path) -> None:
-    """Copy a folder to which a server may write; raise NeverAtRest if it does each time."""
+def _copy_consistently(folder: Path, to: Path) -> None:
+    """Copy a folder to which a server may write; raise StoreKeepsChanging if it does each time."""
     for _ in range(_COPIES):
         before = _listing(folder)
         try:
@@ -168,7 +168,7 @@ def _copy_at_rest(folder: Path, to: Path) -> None:
 
         shutil.rmtree(to, ignore_errors=True)
 
-    raise NeverAtRest
+    raise StoreKeepsChanging
 
 
 def _listing(folder: Path) -> dict[str, tuple[int, int]]:

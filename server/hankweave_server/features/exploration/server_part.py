@@ -42,7 +42,7 @@ from hankweave_server.features.exploration.explorations import (
     result_of,
 )
 from hankweave_server.features.exploration.explorer import Explorations, ExplorationSettings
-from hankweave_server.features.exploration.merge_preview import NeverAtRest, merge_preview
+from hankweave_server.features.exploration.merge_preview import StoreKeepsChanging, merge_preview
 
 
 class Explorer:
@@ -150,7 +150,7 @@ class Explorer:
     async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
         try:
             return await merge_preview(self._ctx, command, self._ctx.ledger.last_seq)
-        except NeverAtRest:
+        except StoreKeepsChanging:
             raise Refused(
                 ErrorCode.STORE_UNUSABLE,
                 "The checkpoints change while they are read.",

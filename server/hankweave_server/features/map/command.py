@@ -245,7 +245,7 @@ def _place(hank: Path | None, given: dict[str, Any]) -> tuple[MapDirectory, MapB
         if not (given["paths"] or given["rows"]):
             raise click.UsageError("Name an INPUT, or --from FILE, or add --resume.")
 
-        _require_room(directory)
+        _require_usable(directory)
         return directory, None
 
     begun = directory.state().begun
@@ -259,7 +259,7 @@ def _place(hank: Path | None, given: dict[str, Any]) -> tuple[MapDirectory, MapB
     return directory, begun
 
 
-def _require_room(directory: MapDirectory) -> None:
+def _require_usable(directory: MapDirectory) -> None:
     root = directory.root
     if directory.lock.exists() or not root.exists() or not any(root.iterdir()):
         return
@@ -425,7 +425,7 @@ def _require_same_kind(journal: MapJournal, settings: MapSettings) -> None:
 async def _supervise(supervisor: Supervisor, display: MapDisplay) -> MapEnded:
     with display.writing():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_heed_signals, supervisor, display)
+            tasks.start_soon(_handle_signals, supervisor, display)
             tasks.start_soon(display.follow, supervisor)
             ended = await supervisor.run()
             tasks.cancel_scope.cancel()
@@ -433,7 +433,7 @@ async def _supervise(supervisor: Supervisor, display: MapDisplay) -> MapEnded:
     return ended
 
 
-async def _heed_signals(supervisor: Supervisor, display: MapDisplay) -> None:
+async def _handle_signals(supervisor: Supervisor, display: MapDisplay) -> None:
     is_first = True
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for number in received:

@@ -324,14 +324,14 @@ def next_start(
         if reserved is None and free is not None:
             continue
 
-        goes_on = item.started is not None and is_current(item, wanted, hank_hash)
+        continues = item.started is not None and is_current(item, wanted, hank_hash)
         ended = item.ended
         return Start(
             item,
             wanted.input_hash,
-            item.started.execution if goes_on and item.started else next_execution(item),
+            item.started.execution if continues and item.started else next_execution(item),
             reserved,
-            ended.codon if goes_on and ended is not None and ended.outcome == "failed" else None,
+            ended.codon if continues and ended is not None and ended.outcome == "failed" else None,
         )
 
     return None

@@ -49,7 +49,7 @@ REQUEST_SECONDS = 30.0
 """Timeout for a request to the remote."""
 
 
-class MirrorAtRest(Value, kw_only=True, omit_defaults=False):
+class OfflineMirror(Value, kw_only=True, omit_defaults=False):
     """How a mirror stands while no server of this directory keeps it up to date."""
 
     address: str
@@ -95,27 +95,27 @@ def mirror(action: Action, execution: Path | None, as_json: bool) -> None:
             _print_end(_end(root_to_change(execution)), as_json=as_json)
 
 
-def _status(root: Path) -> MirrorStatus | MirrorAtRest:
+def _status(root: Path) -> MirrorStatus | OfflineMirror:
     try:
         return at_server(root, lambda client: client.send(GetMirrorStatus()))
     except (NotRunning, ConnectionRefusedError):
         require_execution(root)
-        return _read_at_rest(layout_of(root))
+        return _read_offline(layout_of(root))
 
 
 def _end(root: Path) -> MirrorEnded:
     try:
         return at_server(root, lambda client: client.send(MirrorOff()))
     except (NotRunning, ConnectionRefusedError):
-        return _end_at_rest(layout_of(root), SystemClock())
+        return _end_offline(layout_of(root), SystemClock())
 
 
-def _show(stands: MirrorStatus | MirrorAtRest, *, as_json: bool) -> None:
+def _show(stands: MirrorStatus | OfflineMirror, *, as_json: bool) -> None:
     if as_json:
         print_json(stands)
         return
 
-    lines = _lines(stands) if isinstance(stands, MirrorStatus) else _lines_at_rest(stands)
+    lines = _lines(stands) if isinstance(stands, MirrorStatus) else _offline_lines(stands)
     for line in lines:
         click.echo(one_line(line))
 
@@ -136,7 +136,7 @@ def _lines(stands: MirrorStatus) -> Iterator[str]:
         yield f"problem  {stands.problem}"
 
 
-def _lines_at_rest(stands: MirrorAtRest) -> Iterator[str]:
+def _offline_lines(stands: OfflineMirror) -> Iterator[str]:
     yield f"mirror   {stands.address} ({stands.mode})"
     if stands.problem is not None:
         yield f"problem  {stands.problem}"
@@ -186,10 +186,10 @@ def _record_of(layout: Layout) -> MirrorRecord:
     return record
 
 
-def _read_at_rest(layout: Layout) -> MirrorAtRest:
+def _read_offline(layout: Layout) -> OfflineMirror:
     """Ask the remote for the lease; write nothing. Raises Stop if there is no mirror."""
     record = _record_of(layout)
-    stands = MirrorAtRest(address=record.address, mode=record.mode, ttl_seconds=record.ttl)
+    stands = OfflineMirror(address=record.address, mode=record.mode, ttl_seconds=record.ttl)
     try:
         lease = _lease(record, layout)
     except (Unreachable, MirrorDamaged, NotALease) as problem:
@@ -211,7 +211,7 @@ def _read_at_rest(layout: Layout) -> MirrorAtRest:
     )
 
 
-def _end_at_rest(layout: Layout, clock: Clock) -> MirrorEnded:
+def _end_offline(layout: Layout, clock: Clock) -> MirrorEnded:
     """Remove the record, durably; nothing changes in the remote.
 
     Raises LockHeld if a server runs, and Stop if there is no mirror or the disk fails.

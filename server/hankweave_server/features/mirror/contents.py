@@ -102,11 +102,11 @@ class MirrorRepository:
             pygit2.init_repository(str(path), bare=True)
 
         if borrowed is not None:
-            self._borrow(borrowed)
+            self._link_alternates(borrowed)
 
         self._repo = pygit2.Repository(str(path))
 
-    def _borrow(self, objects: Path) -> None:
+    def _link_alternates(self, objects: Path) -> None:
         relative = os.path.relpath(objects, self.path / "objects")
         alternates = self.path / "objects" / "info" / "alternates"
         alternates.write_text(f"{relative}\n", encoding="utf-8")
@@ -116,7 +116,7 @@ class MirrorRepository:
         self._repo.free()
         os.rename(self.path, path)
         self.path = path
-        self._borrow(borrowed)
+        self._link_alternates(borrowed)
         self._repo = pygit2.Repository(str(path))
 
     def extend(self, segments: Segments, journal: Path, until: int) -> Segments:

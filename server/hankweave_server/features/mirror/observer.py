@@ -147,7 +147,7 @@ class LeaseAcquisition:
         self._source = ExecutionSource(
             opened.layout,
             self._repository,
-            at_rest=opened.engine.still,
+            quiesced=opened.engine.quiesced,
             newest=self._newest,
             clean=partial(_cleaned, opened),
             folders=self._folders,
@@ -309,12 +309,14 @@ class LeaseAcquisition:
             record=record,
             remote=self._remote,
             compose=self._source.compose,
-            reactions=Reactions(lost=partial(self._lost, record)),
+            reactions=Reactions(lost=partial(self._on_lease_lost, record)),
             clock=self._clock,
             newest=self._newest,
         )
 
-    async def _lost(self, record: MirrorRecord, found: Sha | None, events_behind: int) -> None:
+    async def _on_lease_lost(
+        self, record: MirrorRecord, found: Sha | None, events_behind: int
+    ) -> None:
         """End this process: another server goes on with the execution."""
         owner = await anyio.to_thread.run_sync(self._owner, found)
         lost = f"{owner} has taken the lease of {record.address}"

@@ -71,7 +71,7 @@ class Pushes(Protocol):
     def unblock(self, after: float, now: float) -> None:
         """Remove what keeps pushes from succeeding, if it has been there for `after` seconds."""
 
-    def tidy(self, *, thoroughly: bool) -> None:
+    def clean_up(self, *, thoroughly: bool) -> None:
         """Pack what pushes have sent, or also remove the rest; may run beside a push."""
 
     def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed: ...
@@ -109,13 +109,13 @@ class Reactions:
     lost: Callable[[Sha | None, int], Awaitable[None]]
     """The lease is lost, to the commit of another owner, which lacks so many events of ours: end
     this process."""
-    lapsed: Callable[[], Awaitable[None]] = _nothing
+    lease_expired: Callable[[], Awaitable[None]] = _nothing
     """The lease has run out; another owner may or may not have taken it. Stop the agent."""
-    regained: Callable[[], Awaitable[None]] = _nothing
+    lease_renewed: Callable[[], Awaitable[None]] = _nothing
     """It is held again: let the agent continue."""
-    troubled: Callable[[str], None] = lambda _problem: None
+    push_failed: Callable[[str], None] = lambda _problem: None
     """A push did not succeed."""
-    relieved: Callable[[], None] = lambda: None
+    push_succeeded: Callable[[], None] = lambda: None
     """One has succeeded again."""
 
 
@@ -151,7 +151,7 @@ class Mirroring:
         """Commits that were pushed and may be in the remote, with when each push began."""
         self.tally = PushTally(pushes=1, pushed_at=began_at)
         self._until = owned_until(began_at, begun.lease.ttl)
-        self._is_lapsed = False
+        self._is_expired = False
         self._is_ending = False
         self.has_ended = False
         """Whether the mirror was ended, while the server goes on."""
@@ -234,9 +234,9 @@ class Mirroring:
             await self._is_over.wait()
 
         self._signal_advance()
-        if self._is_lapsed:
-            self._is_lapsed = False
-            await self.reactions.regained()
+        if self._is_expired:
+            self._is_expired = False
+            await self.reactions.lease_renewed()
 
         return self._tip.lease.released
 
@@ -252,8 +252,8 @@ class Mirroring:
         try:
             async with anyio.create_task_group() as tasks:
                 self._scope = tasks.cancel_scope
-                tasks.start_soon(self._watch_lapse)
-                tasks.start_soon(self._tidy)
+                tasks.start_soon(self._watch_expiry)
+                tasks.start_soon(self._pack_regularly)
                 while not self._tip.lease.released:
                     await self._wait_for_reason()
                     if not await self._pushed():
@@ -311,7 +311,7 @@ class Mirroring:
 
     async def _try_again(self, problem: str) -> None:
         self.tally.problem = problem
-        self.reactions.troubled(problem)
+        self.reactions.push_failed(problem)
         await self._nap(BEFORE_RETRY)
         self._wants_push = True
 
@@ -323,11 +323,11 @@ class Mirroring:
         self._until = owned_until(began, composed.lease.ttl)
         if self.tally.problem is not None:
             self.tally.problem = None
-            self.reactions.relieved()
+            self.reactions.push_succeeded()
 
-        if self._is_lapsed and self.is_held:
-            self._is_lapsed = False
-            await self.reactions.regained()
+        if self._is_expired and self.is_held:
+            self._is_expired = False
+            await self.reactions.lease_renewed()
 
         self._signal_advance()
 
@@ -335,7 +335,7 @@ class Mirroring:
         self._advanced.set()
         self._advanced = anyio.Event()
 
-    async def _tidy(self) -> None:
+    async def _pack_regularly(self) -> None:
         """Pack what pushes have sent, again and again."""
         packed = cleaned = 0
         while True:
@@ -346,16 +346,16 @@ class Mirroring:
 
             packed, is_due = pushes, pushes - cleaned >= CLEANED_AFTER
             cleaned = pushes if is_due else cleaned
-            work = partial(self._remote.tidy, thoroughly=is_due)
+            work = partial(self._remote.clean_up, thoroughly=is_due)
             await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
-    async def _watch_lapse(self) -> None:
+    async def _watch_expiry(self) -> None:
         """Stop the agent when the lease has run out."""
         while True:
-            left = math.inf if self._is_lapsed else self._until - self._clock.boottime()
+            left = math.inf if self._is_expired else self._until - self._clock.boottime()
             if left <= 0:
-                self._is_lapsed = True
-                await self.reactions.lapsed()
+                self._is_expired = True
+                await self.reactions.lease_expired()
                 continue
 
             with anyio.move_on_after(min(left, 1.0)):

@@ -65,7 +65,7 @@ _AS_PACKS: Final = (
 )
 """Lets a repository on a path keep each push as one pack, not as many small files.
 
-Only `tidy` packs there: what git does by itself makes a small file of each superfluous object.
+Only `clean_up` packs there: what git does by itself makes a small file of each superfluous object.
 """
 
 _SHA: Final = re.compile("[0-9a-f]{40}")
@@ -219,7 +219,7 @@ class Remote:
             with suppress(OSError):  # The next push says what is wrong.
                 lock.unlink()
 
-    def tidy(self, *, thoroughly: bool) -> None:
+    def clean_up(self, *, thoroughly: bool) -> None:
         """Pack the local repository, and the remote if it is on a path of this machine.
 
         Each push leaves some small objects that the next one makes superfluous; they are removed

@@ -47,10 +47,10 @@ def part(opened: OpenedExecution, app: App) -> ServerPart:
     mirror = opened.ledger.replica
     if isinstance(mirror, Mirroring):
         agent, reactions = AgentStop(app), mirror.reactions
-        reactions.lapsed = agent.stop
-        reactions.regained = agent.go_on
-        reactions.troubled = partial(handler.troubled, mirror)
-        reactions.relieved = handler.relieved
+        reactions.lease_expired = agent.stop
+        reactions.lease_renewed = agent.resume
+        reactions.push_failed = partial(handler.push_failed, mirror)
+        reactions.push_succeeded = handler.push_succeeded
 
     return ServerPart((handler,), begin=begin, add_status=handler.add_status)
 
@@ -69,7 +69,7 @@ class AgentStop:
         if run is not None and await run.stop_agent():
             self._stopped = run
 
-    async def go_on(self) -> None:
+    async def resume(self) -> None:
         """Let it continue."""
         self._app.bulletin.withdraw("MIRROR_LEASE_EXPIRED")
         run, self._stopped = self._stopped, None
@@ -99,15 +99,15 @@ class Mirrors:
         """End the mirror; the record is removed durably before the reply."""
         async with self._turn:
             mirror = self._mirror()
-            goes_on = (
+            hint = (
                 "The mirror goes on. Without a server, it ends although events are missing in it: "
                 "`hankweave stop --server`, then `hankweave mirror off`."
             )
-            await self._push(mirror, command.within_seconds, goes_on)
+            await self._push(mirror, command.within_seconds, hint)
             released = await mirror.end(RELEASE_SECONDS)
             await anyio.to_thread.run_sync(forget, self._opened.layout)
 
-        self.relieved()
+        self.push_succeeded()
         self._health.withdraw("MIRROR_LEASE_EXPIRED")
         return MirrorEnded(address=self._clean(mirror.record.address), released=released)
 
@@ -119,7 +119,7 @@ class Mirrors:
 
         return msgspec.structs.replace(status, mirror=self._status(mirror))
 
-    def troubled(self, mirror: Mirroring, problem: str) -> None:
+    def push_failed(self, mirror: Mirroring, problem: str) -> None:
         """Report that a push did not succeed."""
         waits = (
             "The agent works on until the lease runs out."
@@ -129,7 +129,7 @@ class Mirrors:
         words = f"The mirror cannot be reached: {self._clean(problem)}. {waits}"
         self._health.report("MIRROR_UNREACHABLE", words)
 
-    def relieved(self) -> None:
+    def push_succeeded(self) -> None:
         """Report that a push has succeeded."""
         self._health.withdraw("MIRROR_UNREACHABLE")
 

@@ -48,20 +48,20 @@ class ExecutionSource:
         layout: Layout,
         repository: MirrorRepository,
         *,
-        at_rest: Callable[[], AbstractContextManager[None]],
+        quiesced: Callable[[], AbstractContextManager[None]],
         newest: Callable[[], Position],
         clean: Callable[[bytes], bytes],
         folders: Mapping[str, Sha],
         data_hash: str | None = None,
     ) -> None:
-        """`at_rest` keeps refs and intents from moving; `newest` is the durable journal.
+        """`quiesced` keeps refs and intents from moving; `newest` is the durable journal.
 
         `clean` removes secrets. `folders` are trees that the mirror has as well: hank and data.
         `data_hash` is that of `hash_of_data`.
         """
         self._layout = layout
         self._repository = repository
-        self._at_rest = at_rest
+        self._quiesced = quiesced
         self._newest = newest
         self._clean = clean
         self._folders = folders
@@ -88,7 +88,7 @@ class ExecutionSource:
             raise CannotBeComposed(f"it cannot be prepared here: {error}") from error
 
     def _composed(self, lease: Lease, segments: Segments, released: bool) -> Composed:
-        with self._at_rest():
+        with self._quiesced():
             position = self._newest()
             captured = self._captured()
             archive = self._archive()

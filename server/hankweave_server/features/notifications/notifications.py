@@ -162,7 +162,7 @@ class Digest:
 
         return tuple(self._held.pop(kind) for kind in kinds)
 
-    def rest(self) -> tuple[Notification, ...]:
+    def take_held(self) -> tuple[Notification, ...]:
         """Return everything that is held, because the server stops."""
         held, self._held = tuple(self._held.values()), {}
         return held

@@ -64,7 +64,7 @@ LONGEST = 120.0
 DELAYS = (1.0, 5.0, 30.0, 120.0, 300.0, 600.0, 1800.0)
 """Seconds between two attempts to deliver a notification."""
 
-FAREWELL = 3.0
+FINISH_SECONDS = 3.0
 """Seconds for what is left when the server stops."""
 
 PAUSE = 0.5
@@ -404,13 +404,13 @@ class Notifier:
                 for each in self._digest.due(self._clock.monotonic()):
                     self._put(each)
 
-    async def finish(self, within: float = FAREWELL) -> None:
+    async def finish(self, within: float = FINISH_SECONDS) -> None:
         """Send what is left, for a few seconds; nothing is repeated any more."""
-        for each in self._digest.rest():
+        for each in self._digest.take_held():
             self._put(each)
 
         self._stopping.set()
-        with anyio.move_on_after(min(within, FAREWELL)):
+        with anyio.move_on_after(min(within, FINISH_SECONDS)):
             for outbox in self._outboxes:
                 await outbox.emptied.wait()
 

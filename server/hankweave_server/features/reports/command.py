@@ -36,7 +36,7 @@ from hankweave_server.cli.output.document import (
     Tone,
     as_html,
     as_markdown,
-    hand_over,
+    deliver,
 )
 from hankweave_server.cli.output.event_lines import event_line
 from hankweave_server.cli.output.text import eta_text, moment, span
@@ -128,7 +128,7 @@ def report(
     found = read_report(root, wanted, address_in_lock(root), datetime.now(UTC))
     token = viewer_token(root) if link_token else ""
     written = _written(found, chosen, token)
-    hand_over(written, output, "Name another file with --output.", is_secret=bool(token))
+    deliver(written, output, "Name another file with --output.", is_secret=bool(token))
 
 
 def _format(form: Form | None, as_json: bool, output: Path | None) -> Form:

@@ -152,7 +152,7 @@ class EventSummary:
             case events.FileUpdated(path=path, action=action, source=source, codon_id=codon):
                 self._change(event, codon, _AUTHORS[source.kind], path, action)
             case events.FilesChanged():
-                self._burst(event, data)
+                self._add_burst(event, data)
             case events.CheckpointPruned(checkpoints=shas):
                 left = [each for each in self.checkpoints.entries if each.sha not in shas]
                 self.checkpoints.entries = deque(left, maxlen=MOST)
@@ -231,7 +231,7 @@ class EventSummary:
         file.changes += 1
         file.by[by] = None
 
-    def _burst(self, event: Event, burst: events.FilesChanged) -> None:
+    def _add_burst(self, event: Event, burst: events.FilesChanged) -> None:
         """Take the changes that a burst names, and count the others."""
         author, codon = _AUTHORS[burst.source.kind], burst.codon_id
         for each in burst.paths:

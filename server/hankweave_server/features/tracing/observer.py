@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from hankweave_server.app import OpenedExecution
-from hankweave_server.cli.output.text import complain
+from hankweave_server.cli.output.text import print_error
 from hankweave_server.clock import Clock
 from hankweave_server.daemon.observers import Observer, OpensObserver
 from hankweave_server.features.tracing.environment import TelemetryUnavailable, wanted
@@ -29,7 +29,7 @@ def prepared(settings: RunSettings, layout: Layout, _clock: Clock) -> OpensObser
         return None if asked is None else partial(_open, open_exporter(asked, layout.root.name))
     except TelemetryUnavailable as error:
         if not settings.plan_on_record:  # The command that started it reads what this prints.
-            complain(f"warning: No traces and metrics: {error.message}", error.hint)
+            print_error(f"warning: No traces and metrics: {error.message}", error.hint)
 
         return None
 

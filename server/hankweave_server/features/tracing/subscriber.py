@@ -67,7 +67,7 @@ class Telemetry:
         exporter.open_log()
         try:
             state = ledger.durable_state
-            tracing.recall(state, _events_of_open_run(ledger), _first_run_of_branch(ledger))
+            tracing.restore_spans(state, _events_of_open_run(ledger), _first_run_of_branch(ledger))
         except Exception as error:
             self._end(error)
 

@@ -6,7 +6,7 @@ rollbacks, retries) is an event of the span that it happens in. A new run is a t
 linked to the run that it continues and to the one before it.
 
 A span is handed out once, by the server in which it ends; until then its children name a parent
-that follows later. `recall` restores the open spans from the state and the journal.
+that follows later. `restore_spans` restores the open spans from the state and the journal.
 
 Names, numbers and times are exported always. What agents and people wrote, and paths of files, are
 content, and exported on request.
@@ -175,7 +175,7 @@ class Tracing:
         self._second = ""
         self._calls_in_second = 0
 
-    def recall(
+    def restore_spans(
         self, state: State, history: Iterable[Event], first_of_branch: RunId | None = None
     ) -> None:
         """Open the spans of a run that an earlier server has left open.
@@ -364,8 +364,8 @@ class Tracing:
 
     def _sentinel(self, ended: events.SentinelUnloaded) -> Iterable[Exported]:
         # A codon that waits into another server is still open; its sentinels count on there.
-        goes_on = ended.codon_id in self._codons and ended.reason == "shutdown"
-        if goes_on or not ended.final_cost:
+        continues = ended.codon_id in self._codons and ended.reason == "shutdown"
+        if continues or not ended.final_cost:
             return ()
 
         attributes = {names.COST_SOURCE: "sentinel", names.AGENT: ended.sentinel_id}

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def throw_away(folder: Path, program: Sequence[str]) -> Iterator[None]:
+def private_folder(folder: Path, program: Sequence[str]) -> Iterator[None]:
     """Make a private folder for the block; `program` runs this module's `main`.
 
     Raises OSError if it cannot be made, or not be removed.

@@ -114,7 +114,7 @@ def commit_of(repo: ShadowRepo, sha: Sha) -> RawCommit | None:
 def trial_folder() -> Iterator[Path]:
     """Provide a private folder that is removed at the end, also after `kill -9`."""
     folder = Path(temporary_folder()) / f"hankweave-bisect-{secrets.token_hex(8)}"
-    with cleanup.throw_away(folder, own_program(cleanup.__name__)):
+    with cleanup.private_folder(folder, own_program(cleanup.__name__)):
         yield folder
 
 

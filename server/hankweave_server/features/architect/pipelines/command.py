@@ -16,7 +16,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server import fsutil
 from hankweave_server.cli.output.document import SUFFIXES
-from hankweave_server.cli.output.text import complain, complain_of
+from hankweave_server.cli.output.text import print_error, print_problems
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.cli.shared.run_settings import (
     configured,
@@ -155,7 +155,7 @@ def pipeline(
     output_options = OutputOptions(_format(report, as_json, report_file), report_file, quiet=quiet)
     meant = _read(file, entries, config, agent)
     if from_step is not None and (problem := unknown_step(meant, from_step)) is not None:
-        complain(problem.message, problem.suggestion)
+        print_error(problem.message, problem.suggestion)
         sys.exit(PipelineExit.CONFIGURATION)
 
     layout = executions.layout_in(workspace or Path.cwd())
@@ -208,14 +208,14 @@ def _read(
         variables = dict(map(parse_var, entries))
         meant = load_pipeline(file, variables=variables, config=config, agent=agent)
     except NotAVariable as fault:
-        complain(fault.message, fault.suggestion)
+        print_error(fault.message, fault.suggestion)
         sys.exit(PipelineExit.CONFIGURATION)
     except HankInvalid as invalid:
-        complain_of(invalid)
+        print_problems(invalid)
         sys.exit(PipelineExit.CONFIGURATION)
 
     for warning in meant.warnings:
-        complain(f"warning: {warning.located(file)}", warning.suggestion)
+        print_error(f"warning: {warning.located(file)}", warning.suggestion)
 
     return meant
 

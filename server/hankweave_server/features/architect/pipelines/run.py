@@ -48,7 +48,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.cli.live.reporters import start_lines
-from hankweave_server.cli.output.document import hand_over, unwritten
+from hankweave_server.cli.output.document import deliver, unwritten
 from hankweave_server.cli.output.event_lines import asking_line, event_line, short
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.shared.serving import serve
@@ -149,7 +149,7 @@ class Banners:
 
     def begin(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self._state = state
-        self.before = self.before or _where_it_stands(state())
+        self.before = self.before or _current_checkpoint(state())
         if not self._quiet:
             self._display.open(start_lines(layout, ready))
 
@@ -213,7 +213,7 @@ class Banners:
                 pass
 
 
-def _where_it_stands(state: State) -> Sha | None:
+def _current_checkpoint(state: State) -> Sha | None:
     """Return the checkpoint of the files on disk, which may be that of a failed codon."""
     ends = (end_checkpoint(entry.codon) for entry in reversed(thread(state)))
     newest = next((sha for sha in ends if sha is not None), state.initial_checkpoint)
@@ -322,10 +322,10 @@ class OutputOptions:
         if not os.access(self.file if self.file.exists() else folder, os.W_OK):
             raise unwritten(self.file, os.strerror(errno.EACCES), "Nothing was run.")
 
-    def hand_over(self, report: str) -> None:
+    def deliver(self, report: str) -> None:
         """Write the report to the file or stdout; raise Stop if the file cannot be written."""
         hint = "The pipeline itself has ended; `hankweave sessions` shows the result."
-        hand_over(report, self.file, hint)
+        deliver(report, self.file, hint)
 
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:
@@ -345,7 +345,7 @@ def run_pipeline(
     result = result_of(banners.state)
     if output_options.form is not None:
         took = round((monotonic() - begun) * 1000)
-        output_options.hand_over(
+        output_options.deliver(
             _report(meant, layout, banners, result, took).written(output_options.form)
         )
 

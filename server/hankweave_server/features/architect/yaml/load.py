@@ -297,11 +297,11 @@ def plan_summary(pipeline: Pipeline) -> str:
     known = dict(pipeline.variables)
     pending: dict[str, list[str]] = {}
     for number, step in enumerate(pipeline.steps, start=1):
-        fate = _fate(step, known, pending)
+        outcome = _outcome(step, known, pending)
         lines += ["", f"{number}. {_headline(pipeline, step)}"]
         settled = {name: value for name, value in known.items() if name not in pending}
-        lines += (f"   - {detail}" for detail in _details(step, fate, settled))
-        if step.output_var is not None and fate != _SKIPPED:
+        lines += (f"   - {detail}" for detail in _details(step, outcome, settled))
+        if step.output_var is not None and outcome != _SKIPPED:
             pending.setdefault(step.output_var, []).append(step.name)
 
     return "\n".join(lines) + "\n"
@@ -311,7 +311,7 @@ _RUNS = "would run"
 _SKIPPED = "would be skipped"
 
 
-def _fate(
+def _outcome(
     step: PipelineStep, known: Mapping[str, str], pending: Mapping[str, Sequence[str]]
 ) -> str:
     """Say whether a step would run; `pending` has the steps whose answers a variable may hold."""
@@ -326,9 +326,9 @@ def _fate(
     return _RUNS if condition.holds(known) else _SKIPPED
 
 
-def _details(step: PipelineStep, fate: str, settled: Mapping[str, str]) -> Iterator[str]:
+def _details(step: PipelineStep, outcome: str, settled: Mapping[str, str]) -> Iterator[str]:
     if step.condition is not None:
-        yield fate
+        yield outcome
 
     yield from (f"check: {_check(check)}" for check in step.checks)
     if step.keys.timeout is not None:

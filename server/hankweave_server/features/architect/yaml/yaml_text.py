@@ -59,7 +59,7 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
 """Patterns of PyYAML's messages; for each a sentence, and a hint on how to fix it."""
 
 
-def in_plain_words(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
+def explained(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
     """Return the error, as a sentence without its full stop, and a hint on how to fix it."""
     problem = (error.problem or "").rstrip(".")
     for pattern, sentence, suggestion in _PLAIN:
@@ -123,7 +123,7 @@ def _not_yaml(path: Path, error: yaml.MarkedYAMLError) -> HankInvalid:
         mark = error.context_mark or mark  # The opening quote.
 
     place = None if mark is None else (mark.line + 1, mark.column + 1)
-    sentence, suggestion = in_plain_words(error)
+    sentence, suggestion = explained(error)
     return invalid(path, f"This is not YAML: {sentence}.", suggestion, place)
 
 

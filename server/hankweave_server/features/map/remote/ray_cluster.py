@@ -255,19 +255,19 @@ class RayWorker:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._kill_late)
-                lost = await self._lost(ray)
+                lost = await self._lost_worker(ray)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
         return lost
 
-    async def _lost(self, ray: Any) -> str | None:
+    async def _lost_worker(self, ray: Any) -> str | None:
         while True:
             try:
                 problem = await self.actor.begun.remote()
                 if problem is not None:
-                    raise _unfit(problem)
+                    raise _unusable_machine(problem)
 
                 self._has_begun = True
                 if self._is_asked.is_set():  # A worker that has died meanwhile had been asked.
@@ -277,7 +277,7 @@ class RayWorker:
                 return None
             except ray.exceptions.RayActorError as fault:
                 if "creation task" in str(fault):
-                    raise _unfit(_last_line(fault)) from None
+                    raise _unusable_machine(_last_line(fault)) from None
 
                 # It is started again on another machine, unless that has been done too often.
                 if await anyio.to_thread.run_sync(_actor_named, self.name) is None:
@@ -293,7 +293,7 @@ class RayWorker:
         _kill(self.actor)
 
 
-def _unfit(problem: str) -> Stop:
+def _unusable_machine(problem: str) -> Stop:
     return Stop(
         f"A machine of the cluster cannot work on items: {problem}",
         ExitCode.UNAVAILABLE,
