@@ -60,7 +60,10 @@ def _is_of_an_example(line: str) -> bool:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    for parameter in command.get_params(context):
+    # A command keeps the names of the help option under which it was parsed first.
+    of_help = click.Command(None).get_help_option(context)
+    for parameter in (*command.params, of_help):
+        assert parameter is not None, "the program has a help option"
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Option) and record is not None:
             required(parameter.help, record[0])
