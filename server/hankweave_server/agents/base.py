@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -420,6 +420,13 @@ class AgentSession(Protocol):
         A slow reader slows the agent down; one that stops reading finally blocks it. Raises OSError
         at the end if the log could not be written, which also ends the agent, and AgentOutOfControl
         if it was ended because it kept stopping its keeper.
+        """
+
+    async def printed(self) -> Sequence[AgentSignal]:
+        """Return the signals that `signals` has yet to yield, in order.
+
+        What the agent has printed before this call is read first. If it is so far ahead that it
+        waits for the reader, the rest is not read.
         """
 
     async def stop(self) -> None:

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -332,6 +332,8 @@ class Session:
         self._timeouts = AgentTimeouts(task.limits, anyio.current_time())
         self._signal_queue = SignalQueue()
         self._unread: deque[AgentSignal] = deque()
+        self._bytes_delivered = 0
+        """Of the agent's stdout: their signals are in the queue, or further."""
         self._stopping_once = anyio.Lock()
         self._is_paused = False
         self._awaited: set[str] = set()
@@ -365,6 +367,11 @@ class Session:
 
         if self._process.has_disabled_keeper:
             raise AgentOutOfControl
+
+    async def printed(self) -> Sequence[AgentSignal]:
+        written = self._process.stdout.bytes_written()
+        await self._signal_queue.wait_until(lambda: self._bytes_delivered >= written)
+        return (*self._unread, *self._signal_queue.waiting)
 
     async def wait(self) -> AgentOutcome:
         await self._process.ended()
@@ -531,6 +538,9 @@ class Session:
         async for chunk in pipe.chunks():
             self._timeouts.note_output(anyio.current_time())
             await self._take_in(splitter.feed(chunk), understand)
+            if pipe is self._process.stdout:
+                self._bytes_delivered += len(chunk)
+                self._signal_queue.notify()
 
         await self._take_in(splitter.finish(), understand)
 

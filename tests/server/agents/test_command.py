@@ -26,8 +26,10 @@ from hankweave_server.agents.base import (
     ResultReported,
     SessionStarted,
     Stderr,
+    ToolCalled,
 )
 from hankweave_server.agents.registry import CommandAgent
+from support.running_server import appears
 from support.waiting import limited
 
 IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -122,6 +124,39 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, run_agent) -> No
         True
     ] * 3
     assert all(json.loads(entry)["timestamp"].endswith("Z") for entry in logged)
+
+
+async def test_what_an_agent_has_printed_is_known_before_its_turn(a_task, python) -> None:
+    """Once a file is there, so is the call that wrote it, though its reader is at the beginning."""
+    lines = (
+        {"type": "system", "subtype": "init", "session_id": "s1", "model": "opus"},
+        {
+            "type": "assistant",
+            "message": {
+                "content": [
+                    {
+                        "type": "tool_use",
+                        "id": "t1",
+                        "name": "Write",
+                        "input": {"file_path": "a.txt"},
+                    }
+                ]
+            },
+        },
+    )
+    source = (
+        f"for line in {[json.dumps(line) for line in lines]!r}: print(line, flush=True)\n"
+        "open('a.txt', 'w').close()\nimport time\ntime.sleep(600)"
+    )
+    task = a_task()
+    with limited():
+        async with python(source).start(task) as session:
+            signals = session.signals()
+            assert await anext(signals) == SessionStarted("s1", "opus")
+            await appears(task.work_tree / "a.txt")
+            called = ToolCalled("t1", "Write", {"file_path": "a.txt"})
+            assert [each for each in await session.printed() if each == called] == [called]
+            await session.stop()
 
 
 async def test_an_agent_may_end_without_a_result(a_task, run_agent) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from hankweave_server.agents.base import AgentSaid
-from hankweave_server.agents.process.stdio import CAPACITY, NONBLOCKING_CAPACITY, SignalQueue
+from hankweave_server.agents.process.stdio import CAPACITY, LARGE_CAPACITY, SignalQueue
 
 
 async def test_a_full_mailbox_waits_for_its_reader() -> None:
@@ -33,12 +33,12 @@ async def test_in_a_hurry_no_sender_waits_and_memory_stays_bounded() -> None:
     """In hurried mode, items that do not fit are dropped."""
     queue = SignalQueue()
     queue.stop_blocking()
-    for number in range(NONBLOCKING_CAPACITY + 10):
+    for number in range(LARGE_CAPACITY + 10):
         await queue.put([AgentSaid(str(number))])
 
     queue.close()
     taken = [batch async for batch in _all(queue)]
-    assert len(taken) == NONBLOCKING_CAPACITY
+    assert len(taken) == LARGE_CAPACITY
 
 
 async def test_a_closed_mailbox_is_read_to_its_end() -> None:
@@ -48,6 +48,24 @@ async def test_a_closed_mailbox_is_read_to_its_end() -> None:
     queue.close()
     assert await queue.take() == [AgentSaid("a")]
     assert await queue.take() is None
+
+
+async def test_a_reader_that_waits_for_signals_lets_more_of_them_in() -> None:
+    """They stay in the queue. The wait ends with a condition, a close, or a queue that is full."""
+    queue = SignalQueue()
+    await queue.wait_until(lambda: True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queue.wait_until, lambda: len(queue.waiting) == 2 * CAPACITY)
+        tasks.start_soon(queue.wait_until, lambda: False)
+        for number in range(LARGE_CAPACITY):
+            await queue.put([AgentSaid(str(number))])
+
+    assert list(queue.waiting) == [AgentSaid(str(number)) for number in range(LARGE_CAPACITY)]
+    await queue.take()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queue.wait_until, lambda: False)
+        await anyio.wait_all_tasks_blocked()
+        queue.close()
 
 
 async def _all(queue: SignalQueue):

@@ -38,6 +38,22 @@ def test_a_line_beyond_the_limit_loses_its_end_and_says_so() -> None:
     assert short == Line(b"xy", dropped=0)
 
 
+async def test_what_was_written_to_a_pipe_counts_before_it_is_read() -> None:
+    """The number is that of all bytes since the beginning, also when the reader is closed."""
+    read_end, write_end = os.pipe()
+    reader = PipeReader(read_end)
+    os.write(write_end, b"one")
+    assert reader.bytes_written() == 3
+    with limited():
+        assert await anext(reader.chunks()) == b"one"
+
+    os.write(write_end, b"four")
+    assert reader.bytes_written() == 7
+    os.close(write_end)
+    reader.close()
+    assert reader.bytes_written() == 3
+
+
 async def test_an_abandoned_pipe_is_read_to_its_last_byte() -> None:
     """Everything written so far is read, even if another process keeps the other end open."""
     read_end, write_end = os.pipe()

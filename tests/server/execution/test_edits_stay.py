@@ -251,3 +251,31 @@ async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
     async with running_server(None, None, execution, "--no-autostart") as server:
         assert tree(root) == {"a.txt": b"a person's", "b.txt": b"one"}
         assert await server.stop() == 0
+
+
+AHEAD = """
+import json, os
+def say(**line): print(json.dumps(line), flush=True)
+say(type="system", subtype="init", session_id="s", model="m")
+for n in range(40):
+    call = {"type": "tool_use", "id": f"t{n}", "name": "Write", "input": {"file_path": f"{n}.txt"}}
+    say(type="assistant", message={"content": [call]})
+    open(f"{n}.txt", "w").close()
+    done = {"type": "tool_result", "tool_use_id": f"t{n}", "content": "written"}
+    say(type="user", message={"content": [done]})
+say(type="result", subtype="success", is_error=False, result="Done")
+"""
+
+
+async def test_what_an_agent_writes_faster_than_it_is_read_is_never_a_persons(
+    tmp_path: Path,
+) -> None:
+    """Each of its calls is printed before it begins, so its author is known."""
+    program = {"type": "command", "command": [sys.executable, "-c", AHEAD]}
+    hank = write_hank(tmp_path / "hank", codon("one") | {"agent": program})
+    execution = tmp_path / "execution"
+    async with after_plan(hank, execution):
+        changes = events_of(execution, FileUpdated)
+
+    assert len(changes) == 40
+    assert {each.source.kind for each in changes} == {"tool_use"}

@@ -140,6 +140,9 @@ class HeldAgent:
     def processes(self) -> frozenset[int]:
         return frozenset()
 
+    async def printed(self) -> tuple[AgentSignal, ...]:
+        return ()
+
     async def pause(self) -> None: ...
 
     async def resume(self) -> None: ...

@@ -7,9 +7,12 @@ and `SignalQueue` is the bounded queue between the tasks that read the pipes and
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
+import termios
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -92,6 +95,7 @@ class PipeReader(_PipeEnd):
         super().__init__(descriptor)
         self._waiting = anyio.CancelScope()
         self._is_abandoned = False
+        self._bytes_read = 0
 
     def abandon(self) -> None:
         """End the reading as soon as there is nothing left to read, without an end of file."""
@@ -102,13 +106,25 @@ class PipeReader(_PipeEnd):
         while chunk := await self._read():
             yield chunk
 
+    def bytes_written(self) -> int:
+        """Return how many bytes other processes have written until now."""
+        if self.is_closed:
+            return self._bytes_read
+
+        in_pipe = bytearray(4)
+        fcntl.ioctl(self._descriptor, termios.FIONREAD, in_pipe)
+        return self._bytes_read + int.from_bytes(in_pipe, sys.byteorder)
+
     async def _read(self) -> bytes:
         while True:
             try:
-                return os.read(self._descriptor, CHUNK)
+                chunk = os.read(self._descriptor, CHUNK)
             except BlockingIOError:
                 if self._is_abandoned:
                     return b""
+            else:
+                self._bytes_read += len(chunk)
+                return chunk
 
             with anyio.CancelScope() as self._waiting:
                 await anyio.wait_readable(self._descriptor)
@@ -132,8 +148,8 @@ class PipeWriter(_PipeEnd):
 CAPACITY = 16
 """Batches; one holds at most the result of a single read of a pipe (16 KiB)."""
 
-NONBLOCKING_CAPACITY = 256
-"""Batches kept while the agent is being stopped and the reader may be waiting for its end."""
+LARGE_CAPACITY = 256
+"""Batches kept while the reader waits: for what the agent has printed, or for its end."""
 
 
 class SignalQueue:
@@ -146,23 +162,43 @@ class SignalQueue:
     def __init__(self) -> None:
         self._batches: deque[Sequence[AgentSignal]] = deque()
         self._changed = anyio.Event()
+        self._waiting_readers = 0
         self._is_nonblocking = False
         self._is_closed = False
 
     @property
     def is_full(self) -> bool:
-        return not self._is_nonblocking and len(self._batches) >= CAPACITY
+        capacity = LARGE_CAPACITY if self._waiting_readers else CAPACITY
+        return not self._is_nonblocking and len(self._batches) >= capacity
 
     async def put(self, batch: Sequence[AgentSignal]) -> None:
         while self.is_full:
             await self._changed.wait()
 
-        if batch and len(self._batches) < NONBLOCKING_CAPACITY:
+        if batch and len(self._batches) < LARGE_CAPACITY:
             self._batches.append(batch)
-            self._notify()
+            self.notify()
 
         # A pipe that is never empty must not starve other tasks.
         await anyio.lowlevel.checkpoint()
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition is true after a change, or no more can be put.
+
+        Whoever changes what the condition reads calls `notify`.
+        """
+        self._waiting_readers += 1
+        self.notify()
+        try:
+            while not (condition() or self.is_full or self._is_closed):
+                await self._changed.wait()
+        finally:
+            self._waiting_readers -= 1
+
+    @property
+    def waiting(self) -> Sequence[AgentSignal]:
+        """The signals that have not been taken, in order."""
+        return tuple(signal for batch in self._batches for signal in batch)
 
     async def take(self) -> Sequence[AgentSignal] | None:
         """Return the next batch, or None when the queue is closed and empty."""
@@ -173,17 +209,18 @@ class SignalQueue:
             await self._changed.wait()
 
         batch = self._batches.popleft()
-        self._notify()
+        self.notify()
         return batch
 
     def stop_blocking(self) -> None:
         self._is_nonblocking = True
-        self._notify()
+        self.notify()
 
     def close(self) -> None:
         self._is_closed = True
-        self._notify()
+        self.notify()
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Wake whoever waits."""
         former, self._changed = self._changed, anyio.Event()
         former.set()

@@ -411,7 +411,7 @@ class AgentWork:
                 lambda: stack.enter_async_context(agent.start(task))
             )
             self.session = session
-            self._narrator.follow(session.processes)
+            self._narrator.follow(session)
             stack.enter_context(self._ctx.checkpointer.watching(session.processes))
             await self._await_session(session, task)
             if self._is_interrupted():

@@ -12,9 +12,11 @@ back, but saves it first and names it. Four cases need care:
   changed while the model was thinking is known.
 - Such an agent may call a tool without asking. This is known when the call returns. What was
   credited to people since the call began is then the agent's, as far as the call reaches.
-- Any other agent may have begun calls that have not been read. What was credited to people is the
-  agent's after all if a later call names it, or if the server dies. A later call that may change
-  anything takes only what was credited since the call before it.
+- Any other agent may have begun calls that have not been read. So what it has printed until the end
+  of a scan is read before changes are credited to people. An agent that prints a call after the
+  change, or is too far ahead for that, gets it later: what was credited to people is the agent's
+  after all if a later call names it, or if the server dies. A later call that may change anything
+  takes only what was credited since the call before it.
 - A program that prints plain text reports no calls, and a command that a shell leaves running in
   the background outlives its call. Both may change any file at any time.
 

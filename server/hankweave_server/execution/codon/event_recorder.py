@@ -27,6 +27,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import Captured, Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
+    AgentSession,
     AgentSignal,
     ContextExceeded,
     LimitReported,
@@ -217,7 +218,7 @@ class EventRecorder:
         self._costs = CodonCosts(run_id, codon_id, ctx.price)
         self._called_at: dict[str, float] = {}
         self._calls = AgentCalls(waits=True)
-        self._processes: Callable[[], Iterable[int]] = tuple
+        self._session: AgentSession | None = None
         self._first_processes: frozenset[int] | None = None
         self._scanned_ticks = 0
         self._waits = False
@@ -257,7 +258,7 @@ class EventRecorder:
         """
         self._waits = waits
         self._calls = AgentCalls(waits=waits)
-        self._processes = tuple
+        self._session = None
         self._first_processes = None
         self._asked_ahead = 0
         self._schedule = ScanSchedule(anyio.current_time())
@@ -364,6 +365,10 @@ class EventRecorder:
         async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
             reach = before | calls.reach  # A call may have begun while the files were scanned.
             people = frozenset(path for path in paths if not reach.covers(path))
+            if people and not self._waits:
+                reach = await self._reach_of_unread_calls()
+                people = frozenset(path for path in people if not reach.covers(path))
+
             return frozenset() if people and await self._has_left_processes() else people
 
         news = await self._news.scan_and_report(
@@ -385,28 +390,43 @@ class EventRecorder:
         self._scanned_ticks = ticks_now()
         return news
 
-    def follow(self, processes: Callable[[], Iterable[int]]) -> None:
-        """Take notice of the agent's processes; `processes` returns pids, in a worker thread."""
-        self._processes = processes
+    def follow(self, session: AgentSession) -> None:
+        """Take notice of an agent's processes, and of calls that it has printed already."""
+        self._session = session
+
+    async def _reach_of_unread_calls(self) -> Reach:
+        """Return what an agent that does not wait may have changed in calls that are not read yet.
+
+        A call that may change anything counts only if it is the next one: before it, the agent has
+        changed what the calls before it name.
+        """
+        reach = NOTHING
+        for signal in () if self._session is None else await self._session.printed():
+            if isinstance(signal, ToolCalled):
+                more = await self._reach_of(signal.name, signal.input)
+                if reach == NOTHING or not more.anything:
+                    reach |= more
+
+        return reach
 
     async def _has_left_processes(self) -> bool:
         """Return whether a process runs that a call has left behind: it may have changed files.
 
         One that was started after the last scan is none, but for example a hook.
         """
-        known = self._first_processes
-        if known is None:
+        known, session = self._first_processes, self._session
+        if known is None or session is None:
             return False
 
         def has_left() -> bool:
-            return has_older(frozenset(self._processes()) - known, self._scanned_ticks)
+            return has_older(session.processes() - known, self._scanned_ticks)
 
         return await anyio.to_thread.run_sync(has_left)
 
     async def _note_first_processes(self, reach: Reach) -> None:
         """Remember which processes the agent has before its first call of a command."""
-        if reach.anything and self._first_processes is None:
-            self._first_processes = frozenset(await anyio.to_thread.run_sync(self._processes))
+        if reach.anything and self._first_processes is None and self._session is not None:
+            self._first_processes = await anyio.to_thread.run_sync(self._session.processes)
 
     async def _note_news(self, news: News, source: FileSource) -> None:
         self._is_unsaved |= news.any
