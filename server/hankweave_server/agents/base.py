@@ -422,7 +422,7 @@ class AgentSession(Protocol):
         if it was ended because it kept stopping its keeper.
         """
 
-    async def printed(self) -> Sequence[AgentSignal]:
+    async def unread_signals(self) -> Sequence[AgentSignal]:
         """Return the signals that `signals` has yet to yield, in order.
 
         What the agent has printed before this call is read first. If it is so far ahead that it

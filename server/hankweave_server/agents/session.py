@@ -368,7 +368,7 @@ class Session:
         if self._process.has_disabled_keeper:
             raise AgentOutOfControl
 
-    async def printed(self) -> Sequence[AgentSignal]:
+    async def unread_signals(self) -> Sequence[AgentSignal]:
         written = self._process.stdout.bytes_written()
         await self._signal_queue.wait_until(lambda: self._bytes_delivered >= written)
         return (*self._unread, *self._signal_queue.waiting)

@@ -254,7 +254,7 @@ class Silent:
 
 
 async def test_the_end_of_a_server_waits_for_no_answer() -> None:
-    """Work left after the farewell runs in a thread for which the interpreter does not wait."""
+    """Work that is left at the end runs in a thread for which the interpreter does not wait."""
     silent = Silent()
     notifier = Notifier([silent], SystemClock(), execution="e", with_content=False)
     try:

@@ -155,7 +155,7 @@ async def test_what_an_agent_has_printed_is_known_before_its_turn(a_task, python
             assert await anext(signals) == SessionStarted("s1", "opus")
             await appears(task.work_tree / "a.txt")
             called = ToolCalled("t1", "Write", {"file_path": "a.txt"})
-            assert [each for each in await session.printed() if each == called] == [called]
+            assert [each for each in await session.unread_signals() if each == called] == [called]
             await session.stop()
 
 

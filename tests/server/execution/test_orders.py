@@ -140,7 +140,7 @@ class HeldAgent:
     def processes(self) -> frozenset[int]:
         return frozenset()
 
-    async def printed(self) -> tuple[AgentSignal, ...]:
+    async def unread_signals(self) -> tuple[AgentSignal, ...]:
         return ()
 
     async def pause(self) -> None: ...

@@ -401,7 +401,7 @@ class EventRecorder:
         changed what the calls before it name.
         """
         reach = NOTHING
-        for signal in () if self._session is None else await self._session.printed():
+        for signal in () if self._session is None else await self._session.unread_signals():
             if isinstance(signal, ToolCalled):
                 more = await self._reach_of(signal.name, signal.input)
                 if reach == NOTHING or not more.anything:

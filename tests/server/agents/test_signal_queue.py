@@ -8,8 +8,8 @@ from hankweave_server.agents.base import AgentSaid
 from hankweave_server.agents.process.stdio import CAPACITY, LARGE_CAPACITY, SignalQueue
 
 
-async def test_a_full_mailbox_waits_for_its_reader() -> None:
-    """A full mailbox drops nothing: `put` waits until the reader has made space."""
+async def test_a_full_queue_waits_for_its_reader() -> None:
+    """A full queue drops nothing: `put` waits until the reader has made space."""
     queue = SignalQueue()
     for number in range(CAPACITY):
         await queue.put([AgentSaid(str(number))])
@@ -29,8 +29,8 @@ async def test_a_full_mailbox_waits_for_its_reader() -> None:
     assert taken[-1] == [AgentSaid("last")]
 
 
-async def test_in_a_hurry_no_sender_waits_and_memory_stays_bounded() -> None:
-    """In hurried mode, items that do not fit are dropped."""
+async def test_a_queue_that_does_not_block_stays_bounded() -> None:
+    """Batches that do not fit are dropped."""
     queue = SignalQueue()
     queue.stop_blocking()
     for number in range(LARGE_CAPACITY + 10):
@@ -41,7 +41,7 @@ async def test_in_a_hurry_no_sender_waits_and_memory_stays_bounded() -> None:
     assert len(taken) == LARGE_CAPACITY
 
 
-async def test_a_closed_mailbox_is_read_to_its_end() -> None:
+async def test_a_closed_queue_is_read_to_its_end() -> None:
     """Items put before the close are still delivered, then None."""
     queue = SignalQueue()
     await queue.put([AgentSaid("a")])
