@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 import msgspec
 import pytest
@@ -25,10 +27,10 @@ from hankweave_server.features.mirror.pushing import (
     Reactions,
 )
 from hankweave_server.features.mirror.record import MirrorRecord
-from hankweave_server.features.mirror.remote import Pushed
+from hankweave_server.features.mirror.remote import Pushed, Uploaded
 from hankweave_server.features.mirror.server_part import status_of
 from support.attached import StillClock
-from support.waiting import LIMIT, limited
+from support.waiting import LIMIT, eventually_blocking, limited
 
 TTL = 30.0
 RECORD = MirrorRecord(
@@ -58,8 +60,16 @@ class World:
     """Why the execution cannot be read for the next pushes."""
     reacted: list[str] = field(default_factory=list)
     composed: int = 0
+    known: dict[Sha, int] = field(default_factory=dict)
+    """How many events are in each commit."""
+    is_too_large: bool = False
+    """Whether events are too much for a push, unless they were uploaded."""
     tidied: list[bool] = field(default_factory=list)
     """Each packing, and whether it was thorough."""
+    uploads: list[Callable[[Callable[[], bool]], str | None]] = field(default_factory=list)
+    """What the next uploads do, in a worker thread, and why they fail; without one, nothing."""
+    acts: list[str] = field(default_factory=list)
+    """The pushes that moved the ref, the uploads that ended, and what was forgotten."""
     _reaction: anyio.Event = field(default_factory=anyio.Event)
 
     def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed:
@@ -70,8 +80,28 @@ class World:
         if self.ref != expected:
             return Pushed("refused", self.ref)
 
+        if self.is_too_large and self.known[new] > 0 and not self._is_uploaded(new):
+            return Pushed("not done", expected, 0, "no answer", is_slow=True)
+
         self.ref = new
+        self.acts.append(f"push of {self.known[new]}")
         return Pushed("done", None, 100)
+
+    def upload(self, commit: Sha, is_given_up: Callable[[], bool]) -> Uploaded:
+        problem = self.uploads.pop(0)(is_given_up) if self.uploads else None
+        self.acts.append(f"upload of {self.known[commit]}" if problem is None else problem)
+        return Uploaded(problem, 1000)
+
+    def _was_uploaded(self) -> bool:
+        return any(each.startswith("upload") for each in self.acts) and "forget" not in self.acts
+
+    def _is_uploaded(self, commit: Sha) -> bool:
+        return f"upload of {self.known[commit]}" in self.acts
+
+    def forget_upload(self, within: float) -> None:
+        assert within <= TTL / 3
+        if self._was_uploaded():
+            self.acts.append("forget")
 
     def unblock(self, after: float, now: float) -> None:
         assert after == TTL
@@ -79,18 +109,27 @@ class World:
     def clean_up(self, *, thoroughly: bool) -> None:
         self.tidied.append(thoroughly)
 
-    async def compose(self, former: Composed, *, released: bool) -> Composed:
+    async def compose(self, former: Composed, uploaded: Sha | None, *, released: bool) -> Composed:
+        assert (uploaded is not None) == self._was_uploaded()
         if self.obstacles:
             raise CannotBeComposed(self.obstacles.pop(0))
 
+        return self._next(former, self.journal, released)
+
+    async def renew(self, former: Composed) -> Composed:
+        return self._next(former, former.position, False)
+
+    def _next(self, former: Composed, position: Position, released: bool) -> Composed:
         self.composed += 1
         lease = renewed(
             former.lease,
-            last_event_seq=self.journal.last_event_seq,
-            journal_bytes=self.journal.journal_bytes,
+            last_event_seq=position.last_event_seq,
+            journal_bytes=position.journal_bytes,
             released=released,
         )
-        return Composed(Sha(f"{self.composed:040x}"), lease, Segments())
+        sha = Sha(f"{self.composed:040x}")
+        self.known[sha] = position.last_event_seq
+        return Composed(sha, lease, Segments())
 
     async def has_reacted(self) -> None:
         """Wait until the server has reacted to anything."""
@@ -124,7 +163,7 @@ class World:
             self.clock.seconds,
             record=msgspec.structs.replace(RECORD, mode=mode),
             remote=self,
-            compose=self.compose,
+            source=self,
             reactions=Reactions(
                 lost=lost,
                 lease_expired=lambda: noted("lease expired"),
@@ -243,6 +282,80 @@ async def test_a_push_that_arrives_late_is_recognised(world: World) -> None:
         assert mirroring.mirrored == world.journal
 
     assert not any(each.startswith("lost") for each in world.reacted)
+
+
+async def test_what_is_too_much_for_a_push_is_uploaded_while_the_lease_is_renewed(
+    world: World,
+) -> None:
+    """The agent works on, nothing is reported, and the push after the upload has everything."""
+
+    def upload(_is_given_up: Callable[[], bool]) -> None:
+        for _ in range(3):
+            anyio.from_thread.run(renewal)
+
+    async def renewal() -> None:
+        seen = mirroring.tally.pushes
+        world.clock.seconds += TTL / 3
+        await mirroring.written()
+        while mirroring.tally.pushes == seen:
+            await anyio.lowlevel.checkpoint()
+
+        assert mirroring.is_held
+        assert mirroring.events_behind == 1
+
+    world.is_too_large = True
+    world.uploads.append(upload)
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.push_now()
+        await mirroring.release()
+
+    assert world.acts == [
+        *["push of 0"] * 4,
+        "upload of 1",
+        "push of 1",
+        "forget",
+        "push of 1",
+    ]
+    assert not world.reacted
+
+
+async def test_an_upload_that_fails_is_repeated(world: World) -> None:
+    """The push after it is too large again."""
+    world.is_too_large = True
+    world.uploads.append(lambda _is_given_up: "the connection broke")
+    async with world.mirroring("sync") as mirroring:
+        world.grow()
+        await mirroring.written()
+        assert mirroring.mirrored == world.journal
+
+    assert [each for each in world.acts if each != "push of 0"] == [
+        "the connection broke",
+        "upload of 1",
+        "push of 1",
+    ]
+
+
+async def test_a_server_that_ends_gives_an_upload_up(world: World) -> None:
+    """What was not mirrored stays here, and the lease is not released."""
+    begun, ended = anyio.Event(), threading.Event()
+
+    def upload(is_given_up: Callable[[], bool]) -> str:
+        anyio.from_thread.run_sync(begun.set)
+        eventually_blocking(is_given_up)
+        ended.set()
+        return "given up"
+
+    world.is_too_large = True
+    world.uploads.append(upload)
+    async with world.mirroring("async") as mirroring, anyio.create_task_group() as tasks:
+        world.grow()
+        tasks.start_soon(mirroring.push_now)
+        await begun.wait()
+        assert not await mirroring.end(0)
+
+    eventually_blocking(ended.is_set)
+    assert not mirroring.lease.released
 
 
 async def test_nothing_is_written_while_the_lease_has_run_out(world: World) -> None:

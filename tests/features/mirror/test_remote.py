@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hankweave_server.features.mirror.contents import Segments
 from hankweave_server.features.mirror.remote import (
     LEASE_REF,
+    UPLOAD_REF,
     BadAddress,
     Remote,
     Unreachable,
     checked,
 )
-from support.mirrors import WITHIN, Machine, in_remote, kill_a_push, race, retaken
+from support.mirrors import NOTHING, WITHIN, Machine, in_remote, kill_a_push, race, retaken
 from support.waiting import eventually_blocking
 
 
@@ -100,6 +103,118 @@ def test_a_program_that_hangs_is_given_up_with_all_that_it_started(
     assert done.outcome == "not done"
     assert "no answer" in done.problem
     eventually_blocking(lambda: not _is_alive(int(marker.read_text())))
+
+
+SLOW_SSH = """\
+import os, signal, subprocess, sys
+
+program = subprocess.Popen(sys.argv[-1], shell=True, stdin=subprocess.PIPE, bufsize=0)
+received, moves_lease = 0, None
+while content := os.read(0, 1 << 16):
+    if moves_lease is None:
+        moves_lease = b"refs/hankweave/lease" in content
+
+    received += len(content)
+    if moves_lease and received > 1 << 20:
+        signal.pause()
+
+    program.stdin.write(content)
+
+program.stdin.close()
+sys.exit(program.wait())
+"""
+"""Connects git as ssh does, but more than 1 MiB is not through in time when the lease is moved."""
+
+
+def test_what_is_too_much_for_a_push_arrives_by_an_upload(
+    tmp_path: Path, machine: Machine, bare: Path
+) -> None:
+    """Then little is left for the push, and nothing but the lease leads to it afterwards."""
+    ssh, content = tmp_path / "ssh.py", tmp_path / "content"
+    ssh.write_text(SLOW_SSH)
+    content.write_bytes(random.Random(1).randbytes(3 << 20))
+    environment = {"GIT_SSH_COMMAND": f"{sys.executable} {ssh}", "GIT_SSH_VARIANT": "simple"}
+    repository = machine.repository
+    remote = Remote(f"ssh://nas{bare}", repository.path, {**os.environ, **environment})
+    folders = {"data": repository.store({"content": content})}
+    large = repository.compose(machine.lease(), NOTHING, Segments(), folders)
+    eventually_blocking(lambda: remote.push(large, None, 2.0).is_slow)
+    assert remote.tip(WITHIN) is None
+    uploaded = remote.upload(large)
+    assert uploaded.problem is None
+    assert uploaded.sent_bytes >= 3 << 20
+    folders["hank"] = repository.store({"hank.json": ssh})
+    later = repository.compose(machine.lease(), NOTHING, Segments(), folders, [large])
+    done = remote.push(later, None, WITHIN)
+    assert done.outcome == "done"
+    assert done.sent_bytes < 1 << 20
+    remote.forget_upload(WITHIN)
+    assert refs_in(bare) == {LEASE_REF: later}
+    fsck = ("git", "-C", bare, "fsck", "--connectivity-only", LEASE_REF)
+    subprocess.run(fsck, check=True, capture_output=True)
+
+
+def test_what_the_remote_has_is_not_sent_again(
+    tmp_path: Path, machine: Machine, bare: Path
+) -> None:
+    """Neither data nor conversations, which no commit but that of the lease leads to."""
+    content, hank = tmp_path / "content", tmp_path / "hank.json"
+    content.write_bytes(random.Random(1).randbytes(1 << 20))
+    repository, remote = machine.repository, machine.remote
+    folders = {"data": repository.store({"large": content})}
+    tip = repository.compose(machine.lease(), NOTHING, Segments(), folders)
+    assert remote.push(tip, None, WITHIN).sent_bytes >= 1 << 20
+    lease = machine.lease()
+    for _ in range(3):
+        hank.write_text(f"[{lease.epoch}]")
+        lease = machine.lease(lease)
+        folders["hank"] = repository.store({"hank.json": hank})
+        former, tip = tip, repository.compose(lease, NOTHING, Segments(), folders, [tip])
+        assert remote.push(tip, former, WITHIN).sent_bytes < 1 << 12
+
+    former, tip = tip, repository.retaken(tip, machine.lease(lease))
+    assert remote.push(tip, former, WITHIN).sent_bytes < 1 << 12
+    assert in_remote(bare) == tip
+
+
+def test_what_a_dead_owner_has_uploaded_is_forgotten(machine: Machine, bare: Path) -> None:
+    """The next one sees the ref when it looks for the lease."""
+    first = machine.composed()
+    machine.remote.upload(first)
+    other = Remote(str(bare), machine.repository.path, os.environ)
+    other.forget_upload(WITHIN)
+    assert UPLOAD_REF in refs_in(bare)
+    assert other.tip(WITHIN) is None
+    other.forget_upload(WITHIN)
+    assert not refs_in(bare)
+
+
+@pytest.mark.parametrize("reason", ["nothing moves", "on request"])
+def test_an_upload_is_given_up(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """And with it all that it has started."""
+    marker = tmp_path / "pid"
+    hangs = f"sh -c 'echo $$ > {marker}; sleep 1000'"
+    environment = {"GIT_SSH_COMMAND": hangs, "GIT_SSH_VARIANT": "simple"}
+    path = machine.repository.path
+    remote = Remote("ssh://localhost/mirror.git", path, {**os.environ, **environment})
+    is_on_request = reason == "on request"
+    if not is_on_request:
+        monkeypatch.setattr("hankweave_server.features.mirror.remote.STALLED_SECONDS", 2.0)
+
+    def has_begun() -> bool:
+        return is_on_request and marker.exists() and marker.read_text() != ""
+
+    done = remote.upload(machine.composed(), has_begun)
+    assert done.problem is not None
+    eventually_blocking(lambda: not _is_alive(int(marker.read_text())))
+
+
+def refs_in(bare: Path) -> dict[str, str]:
+    command = ("git", "-C", bare, "for-each-ref", "--format=%(refname) %(objectname)")
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return dict(line.split() for line in listed.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,15 @@
                hank/        hank.json and what it refers to, if it holds no secret
                archive/     the rig archive, unless it is empty
                data/        the data, if it is to be in the mirror
-    parents    the newest segment of the journal, then each commit that a ref or a tag names
+    parents    the newest segment of the journal, then each commit that a ref or a tag names, then
+               one with this tree, and one with that of the former lease, both without parents
     message    the lease
 
 The journal is a chain of commits, each with the lines that are new since its parent. Neither a tree
 nor a tag can be a parent of a commit, so those that refs name are in the tree.
+
+Git does not send again what is in the tree of a parent that the remote has. That is why trees are
+named by parents as well; otherwise each push would send all data and conversations.
 
 All of it is read at a moment at which no ref moves, and the journal up to that moment: it is what a
 crash at that moment would leave on the disk, and a start recovers from it as from a crash.
@@ -141,10 +145,12 @@ class MirrorRepository:
         captured: CapturedExecution,
         segments: Segments,
         folders: Mapping[str, Sha],
+        known: Iterable[Sha] = (),
     ) -> Sha:
         """Write the commit of a lease, and return it.
 
-        `folders` are the trees of the hank, the data and the archive.
+        `folders` are the trees of the hank, the data and the archive. `known` are commits of leases
+        that the remote has: what is in their trees is not sent again, if they are here, too.
         """
         trees: dict[str, Sha] = {}
         tags: dict[str, bytes] = {}
@@ -170,7 +176,11 @@ class MirrorRepository:
             for name, tree in (*folders.items(), *trees.items()):
                 entries[name.encode()] = Entry(FOLDER, bytes.fromhex(tree))
 
-            return new.commit(new.tree(entries), tuple(tips), message_of(lease))
+            whole = new.tree(entries)
+            present = [each for each in known if each in self._repo]
+            former = [self._object(each, pygit2.Commit).tree_id.raw for each in present]
+            tips |= {new.commit_of_tree(each): None for each in (whole, *former)}
+            return new.commit(whole, tuple(tips), message_of(lease))
 
     def retaken(self, sha: Sha, lease: Lease) -> Sha:
         """Write the commit of another lease with the same contents, and return it."""
@@ -352,7 +362,14 @@ class _NewObjects:
         return Entry(FOLDER, self.tree(entries))
 
     def commit(self, tree: bytes, parents: tuple[Sha, ...], message: str) -> Sha:
-        signature = f"Hankweave <hankweave@localhost> {int(time.time())} +0000"
+        return self._commit(tree, parents, message, int(time.time()))
+
+    def commit_of_tree(self, tree: bytes) -> Sha:
+        """Store the commit of a tree that has nothing else; it is always the same one."""
+        return self._commit(tree, (), "A tree that the remote has\n", 0)
+
+    def _commit(self, tree: bytes, parents: tuple[Sha, ...], message: str, seconds: int) -> Sha:
+        signature = f"Hankweave <hankweave@localhost> {seconds} +0000"
         lines = [f"tree {tree.hex()}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {signature}", f"committer {signature}", "", message]
         return Sha(self._staging.add("commit", "\n".join(lines).encode()).hex())

@@ -38,7 +38,12 @@ from hankweave_server.features.mirror.record import (
     with_nonce,
     write_record,
 )
-from hankweave_server.features.mirror.remote import Remote, Unreachable, side_ref
+from hankweave_server.features.mirror.remote import (
+    STALLED_SECONDS,
+    Remote,
+    Unreachable,
+    side_ref,
+)
 from hankweave_server.features.mirror.run_options import MirrorOptions
 from hankweave_server.features.mirror.source import (
     ExecutionSource,
@@ -55,9 +60,6 @@ from hankweave_server.settings import RunSettings
 from hankweave_server.worktree import data_source
 
 log = logger(__name__)
-
-FETCH_SECONDS = 600.0
-"""How long the first look at a remote may take."""
 
 
 def prepared(settings: RunSettings, layout: Layout, clock: Clock) -> OpensObserver | None:
@@ -179,9 +181,11 @@ class LeaseAcquisition:
         )
         # From here on, the nonce tells the next start that the lease may be its own.
         write_record(self._layout, record)
-        composed = self._composed(lease, segments)
+        # After a redaction, nothing is to lead to what the mirror has.
+        known = () if tip is None or segments.tip is None else (tip,)
+        composed = self._composed(lease, segments, known)
         began = self._clock.boottime()
-        done = self._remote.push(composed.sha, tip, FETCH_SECONDS)
+        done = self._remote.push(composed.sha, tip)
         if done.outcome == "not done":
             raise self._unreachable(done.problem)
 
@@ -196,9 +200,9 @@ class LeaseAcquisition:
         mirror.tally.sent_bytes = done.sent_bytes
         return mirror
 
-    def _composed(self, lease: Lease, segments: Segments) -> Composed:
+    def _composed(self, lease: Lease, segments: Segments, known: tuple[Sha, ...] = ()) -> Composed:
         try:
-            return self._source.composed(lease, segments)
+            return self._source.composed(lease, segments, known)
         except CannotBeComposed as problem:
             raise Stop(
                 f"The execution cannot be sent to its mirror: {problem}",
@@ -209,10 +213,10 @@ class LeaseAcquisition:
     def _found(self) -> tuple[Sha | None, Lease | None, Segments]:
         """Return what the remote has, if this directory may go on from there."""
         try:
-            if self._remote.tip(FETCH_SECONDS) is None:
+            if self._remote.tip(STALLED_SECONDS) is None:
                 return None, None, Segments()
 
-            tip = self._remote.fetch(FETCH_SECONDS)
+            tip = self._remote.fetch()
             found = self._repository.contents(tip)
         except Unreachable as problem:
             raise self._unreachable(str(problem)) from None
@@ -284,7 +288,7 @@ class LeaseAcquisition:
         """Keep what only this directory has on a ref of its own; return why it may not go on."""
         composed = self._composed(lease, Segments())
         side = side_ref(self._record.execution_id, composed.sha)
-        is_kept = self._remote.keep(composed.sha, side, FETCH_SECONDS)
+        is_kept = self._remote.keep(composed.sha, side)
         kept = f" What was done here is kept there as {side}." if is_kept else ""
         address, root = self._record.address, shlex.quote(str(self._layout.root))
         return Stop(
@@ -308,7 +312,7 @@ class LeaseAcquisition:
             began,
             record=record,
             remote=self._remote,
-            compose=self._source.compose,
+            source=self._source,
             reactions=Reactions(lost=partial(self._on_lease_lost, record)),
             clock=self._clock,
             newest=self._newest,

@@ -11,11 +11,15 @@ enough to keep the lease. What is waited for:
 A push that was given up may arrive later all the same. The remote then names a commit of ours that
 we did not know to be there, and the next push is refused because of it: it is recognised and taken
 for what it is. A commit that is not ours means that the lease is lost, for good.
+
+A push that is given up although the remote can be reached has too much to send. That is uploaded
+then, however long it takes, and the pushes meanwhile only renew the lease.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +27,14 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.clock import Clock
 from hankweave_server.features.mirror.contents import Segments
 from hankweave_server.features.mirror.lease import Lease, owned_until, renewal
 from hankweave_server.features.mirror.record import MirrorRecord
-from hankweave_server.features.mirror.remote import Pushed
+from hankweave_server.features.mirror.remote import Pushed, Uploaded
 
 BETWEEN_PUSHES = 1.0
 """Seconds between two pushes in `async` mode."""
@@ -76,15 +81,25 @@ class Pushes(Protocol):
 
     def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed: ...
 
+    def upload(self, commit: Sha, is_given_up: Callable[[], bool]) -> Uploaded:
+        """Send what a commit leads to, so that a push of its contents has little to send."""
+
+    def forget_upload(self, within: float) -> None:
+        """Let nothing but the lease lead to what was uploaded."""
+
 
 class CannotBeComposed(Exception):
     """The execution cannot be read or written for a push at the moment; the message says why."""
 
 
-class Composes(Protocol):
-    """Captures the execution, and writes the commit of its next lease; raises CannotBeComposed."""
+class Source(Protocol):
+    """The execution; its methods raise CannotBeComposed."""
 
-    async def __call__(self, former: Composed, *, released: bool) -> Composed: ...
+    async def compose(self, former: Composed, uploaded: Sha | None, *, released: bool) -> Composed:
+        """Capture the execution, and write the commit of its next lease."""
+
+    async def renew(self, former: Composed) -> Composed:
+        """Write the commit of a lease that follows, with the same contents."""
 
 
 @dataclass(slots=True)
@@ -129,7 +144,7 @@ class Mirroring:
         *,
         record: MirrorRecord,
         remote: Pushes,
-        compose: Composes,
+        source: Source,
         reactions: Reactions,
         clock: Clock,
         newest: Callable[[], Position],
@@ -141,7 +156,7 @@ class Mirroring:
         """
         self.record = record
         self._remote = remote
-        self._compose = compose
+        self._source = source
         self.reactions = reactions
         self._clock = clock
         self._newest = newest
@@ -155,7 +170,11 @@ class Mirroring:
         self._is_ending = False
         self.has_ended = False
         """Whether the mirror was ended, while the server goes on."""
-        self._scope: anyio.CancelScope | None = None
+        self._tasks: TaskGroup | None = None
+        self._upload: threading.Event | None = None
+        """Set to give up the upload that is being made; None if there is none."""
+        self._uploaded: Sha | None = None
+        """The commit that the remote has from an upload."""
         self._is_over = anyio.Event()
         """Set when no push is made any more."""
         self._wants_push = False
@@ -229,8 +248,8 @@ class Mirroring:
             await self.release()
 
         self.has_ended = True
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
             await self._is_over.wait()
 
         self._signal_advance()
@@ -251,7 +270,7 @@ class Mirroring:
         """Push until the lease is released or lost, or until cancelled."""
         try:
             async with anyio.create_task_group() as tasks:
-                self._scope = tasks.cancel_scope
+                self._tasks = tasks
                 tasks.start_soon(self._watch_expiry)
                 tasks.start_soon(self._pack_regularly)
                 while not self._tip.lease.released:
@@ -269,11 +288,12 @@ class Mirroring:
         due = self.tally.pushed_at + renewal(self.lease.ttl)
         while True:
             now = self._clock.boottime()
-            if self._wants_push or now >= due:
+            if now >= due or (self._wants_push and self._upload is None):
                 self._wants_push = False
                 return
 
-            if self._newest().journal_bytes > self.mirrored.journal_bytes:
+            is_behind = self._newest().journal_bytes > self.mirrored.journal_bytes
+            if is_behind and self._upload is None:
                 due = min(due, self.tally.pushed_at + BETWEEN_PUSHES)
 
             with anyio.move_on_after(max(0.0, due - now)):
@@ -283,8 +303,13 @@ class Mirroring:
 
     async def _pushed(self) -> bool:
         """Push once; return whether the lease is still ours."""
+        is_renewal = self._upload is not None
         try:
-            composed = await self._compose(self._tip, released=self._is_ending)
+            composed = await (
+                self._source.renew(self._tip)
+                if is_renewal
+                else self._source.compose(self._tip, self._uploaded, released=self._is_ending)
+            )
         except CannotBeComposed as problem:
             await self._try_again(str(problem))
             return True
@@ -297,17 +322,40 @@ class Mirroring:
         self.tally.sent_bytes += done.sent_bytes
         if done.outcome == "done":
             await self._advance(composed, began)
+            if not is_renewal:
+                self._uploaded = None
+                forget = partial(self._remote.forget_upload, within)
+                await anyio.to_thread.run_sync(forget, limiter=self._thread)
         elif done.outcome == "refused" and done.found in self._unsettled:
             await self._advance(*self._unsettled[done.found])
             self._wants_push = True
         elif done.outcome == "refused":
             await self.reactions.lost(done.found, self.events_behind)
             return False
+        elif done.is_slow and not is_renewal:
+            assert self._tasks is not None, "it is set before the first push"
+            self._upload = threading.Event()
+            self._tasks.start_soon(self._upload_all, composed.sha, self._upload)
+            return await self._pushed()
         else:
             self._remote.unblock(composed.lease.ttl, self._clock.boottime())
             await self._try_again(done.problem)
 
         return True
+
+    async def _upload_all(self, commit: Sha, given_up: threading.Event) -> None:
+        """Upload what a commit leads to; what fails is repeated after the next push."""
+        upload = partial(self._remote.upload, commit, given_up.is_set)
+        try:
+            done = await anyio.to_thread.run_sync(upload, abandon_on_cancel=True)
+            self.tally.sent_bytes += done.sent_bytes
+            self._uploaded = commit if done.problem is None else None
+        finally:
+            given_up.set()
+
+        self._upload = None
+        self._wants_push = True
+        self._wake.set()
 
     async def _try_again(self, problem: str) -> None:
         self.tally.problem = problem
@@ -341,7 +389,7 @@ class Mirroring:
         while True:
             await self._advanced.wait()
             pushes = self.tally.pushes
-            if pushes - packed < PACKED_AFTER:
+            if pushes - packed < PACKED_AFTER or self._upload is not None:
                 continue
 
             packed, is_due = pushes, pushes - cleaned >= CLEANED_AFTER

@@ -2,21 +2,27 @@
 
 The git program does it, with the settings of the user: their ssh, their credentials. It never asks
 (there is no terminal), and it is given up after some seconds, with all that it has started: when a
-network drops packets silently, a push would otherwise hang for ever.
+network drops packets silently, a push would otherwise hang for ever. What transfers a lot may take
+as long as something moves.
 
 A push is without force. `--force-with-lease` names the value that the ref must have; a `+` before
 the refspec would defeat it. What a push did may stay unknown, if it was given up or its connection
 broke: then the remote is asked, and if it cannot be, the push is repeated as it is later. It has
 the same outcome whether or not the first one arrived.
+
+Each push has to end in time, because it renews the lease. What is too much for that is *uploaded*
+first: pushed to a ref of its own, from which nothing is read, so that little is left for the push.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import selectors
 import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +34,12 @@ from hankweave_server.plain_text import one_line
 
 LEASE_REF: Final = "refs/hankweave/lease"
 """The only ref of a mirror that counts."""
+
+UPLOAD_REF: Final = "refs/hankweave/upload"
+"""The ref that keeps what is being uploaded until the lease leads to it."""
+
+STALLED_SECONDS: Final = 60.0
+"""Seconds without progress after which a transfer is given up."""
 
 
 def side_ref(execution_id: str, commit: Sha) -> str:
@@ -80,8 +92,20 @@ class Unreachable(Exception):
     """The remote did not answer as it should; the message has git's words."""
 
 
+class GivenUp(Unreachable):
+    """The remote did not answer in time."""
+
+
 class BadAddress(ValueError):
     """An address cannot be that of a mirror."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """The outcome of an upload."""
+
+    problem: str | None
+    sent_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +117,8 @@ class Pushed:
     """What the ref names, if the push was refused."""
     sent_bytes: int = 0
     problem: str = ""
+    is_slow: bool = False
+    """Whether the push was given up although the remote can be reached: it may be too large."""
 
 
 def checked(address: str) -> str:
@@ -117,6 +143,10 @@ def checked(address: str) -> str:
     return address if is_of_ssh else str(Path(address).expanduser().absolute())
 
 
+def _never() -> bool:
+    return False
+
+
 class Remote:
     """The remote of one mirror; blocking, so only for worker threads."""
 
@@ -128,6 +158,8 @@ class Remote:
             **{key: text for key, text in environment.items() if key not in _REPOSITORY_VARIABLES},
             **_QUIETLY,
         }
+        self._has_upload = False
+        """Whether the remote may have the ref of an upload."""
         self._blocked: tuple[tuple[int, int], float] | None = None
         """A lock file of the ref that no push has removed: what identifies it, and since when."""
         if "GIT_SSH_COMMAND" not in environment and "GIT_SSH" not in environment:
@@ -135,65 +167,83 @@ class Remote:
 
     def tip(self, within: float) -> Sha | None:
         """Return what the ref names; None if it does not exist. Raises Unreachable."""
-        done = self._git("ls-remote", self.address, LEASE_REF, within=within)
+        done = self._git("ls-remote", self.address, LEASE_REF, UPLOAD_REF, within=within)
         if done.returncode:
             raise Unreachable(_error_text(done))
 
-        for line in done.stdout.decode().splitlines():
-            sha, _, name = line.partition("\t")
-            if name == LEASE_REF and _SHA.fullmatch(sha):
-                return Sha(sha)
+        lines = done.stdout.decode().splitlines()
+        refs = {name: sha for sha, _, name in (line.partition("\t") for line in lines)}
+        self._has_upload |= UPLOAD_REF in refs
+        tip = refs.get(LEASE_REF)
+        return Sha(tip) if tip is not None and _SHA.fullmatch(tip) else None
 
-        return None
-
-    def fetch(self, within: float, *, only_commit: bool = False) -> Sha:
+    def fetch(self, within: float | None = None, *, only_commit: bool = False) -> Sha:
         """Fetch everything that the ref leads to, and return what it names; raise Unreachable.
 
-        With `only_commit`, fetch the commit that the ref names, without its parents. The repository
-        is incomplete afterwards: it is one that nothing is pushed from.
+        Without `within`, it takes as long as something moves. With `only_commit`, fetch the commit
+        that the ref names, without its parents. The repository is incomplete afterwards: it is one
+        that nothing is pushed from.
         """
         options = ("--depth=1",) if only_commit else ()
         spec = f"+{LEASE_REF}:{LEASE_REF}"
-        fetched = self._git(
-            *("fetch", "--no-tags", "--no-write-fetch-head", *options, self.address, spec),
-            within=within,
-        )
+        command = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head", *options)
+        fetched = self._git(*command, self.address, spec, within=within)
         if fetched.returncode:
             raise Unreachable(_error_text(fetched))
 
-        found = self._git("rev-parse", "--verify", LEASE_REF, within=within)
+        found = self._git("rev-parse", "--verify", LEASE_REF, within=STALLED_SECONDS)
         return Sha(found.stdout.decode().strip())
 
-    def push(self, new: Sha, expected: Sha | None, within: float) -> Pushed:
+    def push(self, new: Sha, expected: Sha | None, within: float | None = None) -> Pushed:
         """Let the ref name `new` if it names `expected`, or does not exist if that is None.
 
-        It never raises: what is not known is "not done", and may be repeated.
+        Without `within`, it takes as long as something moves. It never raises: what is not known is
+        "not done", and may be repeated.
         """
         lease = f"--force-with-lease={LEASE_REF}:{expected or ''}"
-        command: tuple[str, ...]
-        command = ("push", "--porcelain", "--progress", "--no-verify", lease, self.address)
-        if self._is_path:
-            command = (command[0], _AS_PACKS, *command[1:])
-
         try:
-            done = self._git(*command, f"{new}:{LEASE_REF}", within=within)
+            done = self._push(f"{new}:{LEASE_REF}", lease, within=within)
         except Unreachable as problem:
-            return self._asked(new, expected, str(problem), within)
+            return self._asked(new, expected, problem, within)
 
         sent = _sent(done.stderr)
         if done.returncode == 0:
             return Pushed("done", sent_bytes=sent)
 
-        return self._asked(new, expected, _error_text(done), within, sent)
+        return self._asked(new, expected, Unreachable(_error_text(done)), within, sent)
 
-    def keep(self, commit: Sha, ref: str, within: float) -> bool:
+    def upload(self, commit: Sha, is_given_up: Callable[[], bool] = _never) -> Uploaded:
+        """Send what a commit leads to, as long as something moves, and leave the lease alone.
+
+        `is_given_up` is asked at least once a second. It never raises; `forget_upload` is for what
+        arrived only in part, too.
+        """
+        self._has_upload = True
+        try:
+            done = self._push(f"+{commit}:{UPLOAD_REF}", is_given_up=is_given_up)
+        except Unreachable as problem:
+            return Uploaded(str(problem))
+
+        return Uploaded(_error_text(done) if done.returncode else None, _sent(done.stderr))
+
+    def forget_upload(self, within: float) -> None:
+        """Remove the ref of an upload, if there is one; what it named stays while the lease does.
+
+        It never raises: a ref that stays is removed the next time.
+        """
+        if not self._has_upload:
+            return
+
+        with suppress(Unreachable):
+            done = self._push(f":{UPLOAD_REF}", within=within)
+            self._has_upload = done.returncode != 0
+
+    def keep(self, commit: Sha, ref: str) -> bool:
         """Create a ref that no other owner uses; return whether it is there now."""
         try:
-            done = self._git("push", "--porcelain", self.address, f"{commit}:{ref}", within=within)
+            return self._push(f"{commit}:{ref}").returncode == 0
         except Unreachable:
             return False
-
-        return done.returncode == 0
 
     def unblock(self, after: float, now: float) -> None:
         """Remove a lock file that a push has left behind which died with its machine.
@@ -239,24 +289,51 @@ class Remote:
     def _is_path(self) -> bool:
         return os.path.isabs(self.address)
 
+    def _push(
+        self,
+        refspec: str,
+        *options: str,
+        within: float | None = None,
+        is_given_up: Callable[[], bool] = _never,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Push, for at most some seconds or as long as something moves; raise Unreachable."""
+        packs = (_AS_PACKS,) if self._is_path else ()
+        command = ("push", *packs, "--porcelain", "--progress", "--no-verify", *options)
+        return self._git(*command, self.address, refspec, within=within, is_given_up=is_given_up)
+
     def _asked(
-        self, new: Sha, expected: Sha | None, problem: str, within: float, sent: int = 0
+        self,
+        new: Sha,
+        expected: Sha | None,
+        problem: Unreachable,
+        within: float | None,
+        sent: int = 0,
     ) -> Pushed:
         """Find out what became of a push that did not succeed."""
         try:
-            found = self.tip(within)
+            found = self.tip(STALLED_SECONDS if within is None else within)
         except Unreachable:
-            return Pushed("not done", None, sent, problem)
+            return Pushed("not done", None, sent, str(problem))
 
         if found == new:
             return Pushed("done", None, sent)
 
-        return Pushed("not done" if found == expected else "refused", found, sent, problem)
+        if found != expected:
+            return Pushed("refused", found, sent, str(problem))
+
+        return Pushed("not done", found, sent, str(problem), isinstance(problem, GivenUp))
 
     def _git(
-        self, *command: str, within: float, place: Path | None = None
+        self,
+        *command: str,
+        within: float | None,
+        place: Path | None = None,
+        is_given_up: Callable[[], bool] = _never,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git; raise Unreachable if it is given up, or cannot be started."""
+        """Run git for at most some seconds, or as long as it prints something.
+
+        Raises Unreachable if it is given up, or cannot be started.
+        """
         try:
             process = subprocess.Popen(
                 ("git", *_OPTIONS, *command),
@@ -272,17 +349,51 @@ class Remote:
 
         with process:
             try:
-                output, errors = process.communicate(timeout=within)
-            except BaseException as ended:
+                output, errors = _read_both(process, within, is_given_up)
+            except BaseException:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-
-                if isinstance(ended, subprocess.TimeoutExpired):
-                    raise Unreachable(f"no answer within {within:.0f} s") from None
 
                 raise
 
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _read_both(
+    process: subprocess.Popen[bytes], within: float | None, is_given_up: Callable[[], bool]
+) -> tuple[bytes, bytes]:
+    """Return what a process prints on stdout and stderr until its end; raise GivenUp.
+
+    Without `within`, it may take as long as it prints something.
+    """
+    assert process.stdout is not None, "it is a pipe"
+    assert process.stderr is not None, "it is a pipe"
+    limit = STALLED_SECONDS if within is None else within
+    until = time.monotonic() + limit
+    output = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as readable:
+        for pipe in output:
+            readable.register(pipe, selectors.EVENT_READ, output[pipe])
+
+        while readable.get_map():
+            left = until - time.monotonic()
+            if left <= 0 or is_given_up():
+                raise GivenUp(f"no answer within {limit:.0f} s")
+
+            for key, _ in readable.select(min(left, 1.0)):
+                content = os.read(key.fd, 1 << 16)
+                key.data.extend(content)
+                if not content:
+                    readable.unregister(key.fileobj)
+                elif within is None:
+                    until = time.monotonic() + limit
+
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise GivenUp(f"no end within {limit:.0f} s") from None
+
+    return bytes(output[process.stdout]), bytes(output[process.stderr])
 
 
 def _error_text(done: subprocess.CompletedProcess[bytes]) -> str:

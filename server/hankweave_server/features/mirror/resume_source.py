@@ -79,9 +79,6 @@ from hankweave_server.worktree import data_source
 TEMPORARY: Final = f"{STATE_DIRECTORY}-resume-"
 """Prefix of the name under which an execution is built; no checkpoint ever holds such a name."""
 
-FETCH_SECONDS = 600.0
-"""How long it may take to fetch an execution."""
-
 REQUEST_SECONDS = 60.0
 """Timeout for reading the ref, or for pushing a new lease."""
 
@@ -235,7 +232,7 @@ class _Resumption:
         return Remote(self._wanted.address, self._repository.path, os.environ)
 
     def _fetched(self) -> tuple[Sha, MirrorContents]:
-        sha = self._remote().fetch(FETCH_SECONDS)
+        sha = self._remote().fetch()
         return sha, self._repository.contents(sha)
 
     def _recorded(self, contents: MirrorContents) -> MirrorRecord:

@@ -8,8 +8,9 @@ round, the mirror would lose files that the manifest names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -70,24 +71,46 @@ class ExecutionSource:
         """The files of the rig archive as they were stored last, and their tree."""
         self._thread = anyio.CapacityLimiter(1)
 
-    async def compose(self, former: Composed, *, released: bool) -> Composed:
+    async def compose(self, former: Composed, uploaded: Sha | None, *, released: bool) -> Composed:
         """Capture the execution, and write the commit of the lease that follows `former`.
+
+        `uploaded` is another commit that the remote has. Raises CannotBeComposed, for example if
+        the disk is full.
+        """
+        known = (former.sha,) if uploaded is None else (former.sha, uploaded)
+        compose = partial(self.composed, former.lease, former.segments, known, released=released)
+        return await anyio.to_thread.run_sync(compose, limiter=self._thread)
+
+    async def renew(self, former: Composed) -> Composed:
+        """Write the commit of a lease that follows `former`, with the same contents.
 
         Raises CannotBeComposed, for example if the disk is full.
         """
-        lease, segments = former.lease, former.segments
-        return await anyio.to_thread.run_sync(
-            lambda: self.composed(lease, segments, released=released), limiter=self._thread
+        return await anyio.to_thread.run_sync(self._renewed, former, limiter=self._thread)
+
+    def _renewed(self, former: Composed) -> Composed:
+        position = former.position
+        lease = renewed(
+            former.lease,
+            last_event_seq=position.last_event_seq,
+            journal_bytes=position.journal_bytes,
+            released=False,
         )
+        with _as_cannot_be_composed():
+            sha = self._repository.retaken(former.sha, lease)
 
-    def composed(self, lease: Lease, segments: Segments, *, released: bool = False) -> Composed:
-        """Do the blocking part of `compose`; raise as it does."""
-        try:
-            return self._composed(lease, segments, released)
-        except (OSError, ShadowRepositoryError, MirrorDamaged) as error:
-            raise CannotBeComposed(f"it cannot be prepared here: {error}") from error
+        return Composed(sha, lease, former.segments)
 
-    def _composed(self, lease: Lease, segments: Segments, released: bool) -> Composed:
+    def composed(
+        self, lease: Lease, segments: Segments, known: Sequence[Sha] = (), *, released: bool = False
+    ) -> Composed:
+        """Do the blocking part of `compose`, with all commits that the remote has; raise as it."""
+        with _as_cannot_be_composed():
+            return self._composed(lease, segments, known, released)
+
+    def _composed(
+        self, lease: Lease, segments: Segments, known: Sequence[Sha], released: bool
+    ) -> Composed:
         with self._quiesced():
             position = self._newest()
             captured = self._captured()
@@ -101,7 +124,7 @@ class ExecutionSource:
             journal_bytes=segments.journal_bytes,
             released=released,
         )
-        sha = self._repository.compose(lease, captured, segments, folders)
+        sha = self._repository.compose(lease, captured, segments, folders, known)
         return Composed(sha, lease, segments)
 
     def _captured(self) -> CapturedExecution:
@@ -134,6 +157,14 @@ class ExecutionSource:
                 continue  # It is being moved.
 
             return self._archived[1]
+
+
+@contextmanager
+def _as_cannot_be_composed() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ShadowRepositoryError, MirrorDamaged) as error:
+        raise CannotBeComposed(f"it cannot be prepared here: {error}") from error
 
 
 def files_of(layout: Layout) -> Iterator[Path]:
