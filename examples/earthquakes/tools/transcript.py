@@ -107,12 +107,17 @@ class Transcript:
         self._assistant({"type": "text", "text": text})
 
     def write(self, path: str, content: str) -> None:
-        """Write a file of the work tree, as a tool call with a result."""
+        """Write a file of the work tree, as a tool call with a result.
+
+        One that has the content already is left alone: it would be empty for a moment.
+        """
         target = self.agent_root / path
 
         def act() -> str:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(content, encoding="utf-8")
+            if not target.is_file() or target.read_text(encoding="utf-8") != content:
+                target.write_text(content, encoding="utf-8")
+
             return f"Wrote {len(content.encode()):,} bytes to {path}"
 
         self.use("Write", {"file_path": str(target), "content": content}, act)
