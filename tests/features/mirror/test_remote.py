@@ -177,6 +177,22 @@ def test_what_the_remote_has_is_not_sent_again(
     assert in_remote(bare) == tip
 
 
+def test_a_lease_is_read_without_what_it_leads_to(
+    tmp_path: Path, machine: Machine, other: Machine, bare: Path
+) -> None:
+    """However large the data are."""
+    content = tmp_path / "content"
+    content.write_bytes(b"content")
+    data = machine.repository.store({"large": content})
+    tip = machine.repository.compose(machine.lease(), NOTHING, Segments(), {"data": data})
+    machine.remote.push(tip, None, WITHIN)
+    assert other.remote.fetch(WITHIN, only_commit=True) == tip
+    assert other.repository.lease(tip).owner == machine.name
+    bare.rename(bare.with_name("away"))  # Git would fetch what is missing.
+    has_data = ("git", "-C", other.repository.path, "cat-file", "-e", data)
+    assert subprocess.run(has_data, check=False, capture_output=True).returncode
+
+
 def test_what_a_dead_owner_has_uploaded_is_forgotten(machine: Machine, bare: Path) -> None:
     """The next one sees the ref when it looks for the lease."""
     first = machine.composed()
@@ -264,6 +280,15 @@ def test_a_push_needs_no_terminal_and_no_hook(machine: Machine, tmp_path: Path) 
     remote = Remote(machine.remote.address, machine.repository.path, environment)
     assert remote.push(machine.composed(), None, WITHIN).outcome == "done"
     assert not ran.exists()
+
+
+def test_the_error_of_a_push_is_what_the_remote_says(machine: Machine, bare: Path) -> None:
+    """Not how far it was."""
+    hook = bare / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho big.bin is larger than 100 MB\nexit 1\n")
+    hook.chmod(0o700)
+    problem = machine.remote.push(machine.composed(), None, WITHIN).problem
+    assert problem == "remote: big.bin is larger than 100 MB"
 
 
 @pytest.mark.parametrize("thoroughly", [False, True])

@@ -236,8 +236,8 @@ def _end_offline(layout: Layout, clock: Clock) -> MirrorEnded:
 def _lease(record: MirrorRecord, layout: Layout) -> Lease | None:
     """Return the lease in the remote; None if there is none.
 
-    The commit of a lease that was taken here is known here. Another one is fetched, with the trees
-    that it names, into a temporary repository.
+    The commit of a lease that was taken here is known here. Another one is fetched into a temporary
+    repository.
     """
     with TemporaryDirectory(dir=temporary_folder()) as folder:
         fetched = MirrorRepository(Path(folder) / "repository", None)

@@ -80,7 +80,11 @@ _AS_PACKS: Final = (
 Only `clean_up` packs there: what git does by itself makes a small file of each superfluous object.
 """
 
+_LEAVES_OUT: Final = "--upload-pack=git -c uploadpack.allowFilter=true upload-pack"
+"""Lets a repository on a path send less than everything."""
+
 _SHA: Final = re.compile("[0-9a-f]{40}")
+_PROGRESS: Final = re.compile("(remote: )?(Compressing|Counting|Enumerating|Resolving|Total) ")
 _SIZE: Final = re.compile(rb"Writing objects: 100% [^\r\n]*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS: Final = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 
@@ -181,13 +185,20 @@ class Remote:
         """Fetch everything that the ref leads to, and return what it names; raise Unreachable.
 
         Without `within`, it takes as long as something moves. With `only_commit`, fetch the commit
-        that the ref names, without its parents. The repository is incomplete afterwards: it is one
-        that nothing is pushed from.
+        that the ref names, without its parents, and without its tree if the remote can leave that
+        out. The repository is incomplete afterwards: it is one that nothing is pushed from.
         """
-        options = ("--depth=1",) if only_commit else ()
+        options: tuple[str, ...] = ()
+        address = self.address
+        if only_commit:
+            options = ("--depth=1", "--filter=tree:0")
+            if self._is_path:
+                options = (_LEAVES_OUT, *options)
+                address = Path(address).as_uri()  # Git takes no path with a filter.
+
         spec = f"+{LEASE_REF}:{LEASE_REF}"
         command = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head", *options)
-        fetched = self._git(*command, self.address, spec, within=within)
+        fetched = self._git(*command, address, spec, within=within)
         if fetched.returncode:
             raise Unreachable(_error_text(fetched))
 
@@ -398,7 +409,8 @@ def _read_both(
 
 def _error_text(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return why git failed: its last line about it."""
-    lines = [*done.stderr.decode("utf-8", "replace").splitlines()]
+    lines = done.stderr.decode("utf-8", "replace").splitlines()
+    lines = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
     messages = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
     rejected = [
         line for line in done.stdout.decode("utf-8", "replace").splitlines() if line[:1] == "!"
