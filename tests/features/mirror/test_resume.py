@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -33,13 +34,19 @@ from hankweave_server.features.mirror.record import (
     write_record,
 )
 from hankweave_server.features.mirror.remote import LEASE_REF, Pushed, Remote
-from hankweave_server.features.mirror.resume_source import ResumeOptions, is_source, resume
+from hankweave_server.features.mirror.resume_source import (
+    TEMPORARY,
+    ResumeOptions,
+    is_source,
+    resume,
+)
 from hankweave_server.features.mirror.source import (
     ExecutionSource,
     files_of_data,
     hash_of_data,
     store_hank,
 )
+from hankweave_server.fsutil import opened
 from hankweave_server.git.repo import MEMORY_REF, NOTES_REF, PINS, SAFETY, ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
@@ -646,6 +653,23 @@ def test_nothing_is_left_if_it_is_not_known_whether_the_lease_was_taken(
     assert stop.exit_code is ExitCode.UNAVAILABLE
     assert "no answer within 60 s" in stop.message
     assert machine.resume().root.exists()
+
+
+def test_what_a_killed_resume_has_left_is_removed_by_the_next_one(
+    owner: Owner, machine: Machine
+) -> None:
+    """That of one at work stays, and so does a file with such a name."""
+    owner.push(released=True)
+    left, at_work, file = (machine.folder / f"{TEMPORARY}{name}" for name in ("1", "2", "3"))
+    (left / "execution" / "agentRoot" / "closed").mkdir(parents=True)
+    (left / "execution" / "agentRoot" / "closed").chmod(0)
+    at_work.mkdir()
+    file.write_text("")
+    with opened(at_work, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        new = machine.resume()
+
+    assert sorted(machine.folder.iterdir()) == sorted((at_work, file, new.root))
 
 
 # --- what is refused ------------------------------------------------------------------------------

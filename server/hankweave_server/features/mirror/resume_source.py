@@ -12,19 +12,21 @@ To take the lease over from an owner that may still live, it is taken before the
 from then on, that owner cannot push. It stops its agent when it notices, or when its own lease has
 run out, so the execution is published only after that.
 
-A crash leaves a folder that nothing takes for an execution, and perhaps an orphaned lease.
-That lease can be taken like that of any owner that does not answer.
+A crash leaves a folder that nothing takes for an execution, and perhaps an orphaned lease. The next
+`resume` to the same place removes the folder, and the lease can be taken like that of any owner
+that does not answer.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -78,6 +80,8 @@ from hankweave_server.worktree import data_source
 
 TEMPORARY: Final = f"{STATE_DIRECTORY}-resume-"
 """Prefix of the name under which an execution is built; no checkpoint ever holds such a name."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 REQUEST_SECONDS = 60.0
 """Timeout for reading the ref, or for pushing a new lease."""
@@ -133,14 +137,41 @@ def resume(
     except Refused as refused:
         raise Stop(refused.message, ExitCode.USAGE, hint=refused.hint) from None
 
-    temporary = place.parent / f"{TEMPORARY}{secrets.token_hex(6)}"
-    temporary.mkdir(mode=fsutil.PRIVATE_DIRECTORY)
+    with _temporary_folder(place.parent) as temporary, _faults_of(wanted.address):
+        resumption = _Resumption(wanted, temporary, clock, nap, report)
+        return resumption.published(None if chosen is None else place)
+
+
+@contextmanager
+def _temporary_folder(parent: Path) -> Iterator[Path]:
+    """Provide a new folder below a directory, and remove those that dead processes have left there.
+
+    A folder is locked as long as its process lives, and the directory while it is made.
+    """
+    folder = parent / f"{TEMPORARY}{secrets.token_hex(6)}"
+    with ExitStack() as stack:
+        with fsutil.opened(parent, _FOLDER) as directory:
+            _is_locked(directory, fcntl.LOCK_EX)
+            for left in filter(Path.is_dir, parent.glob(f"{TEMPORARY}*")):
+                with fsutil.opened(left, _FOLDER) as descriptor:
+                    if _is_locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                        remove_unpublished(left)
+
+            folder.mkdir(mode=fsutil.PRIVATE_DIRECTORY)
+            _is_locked(stack.enter_context(fsutil.opened(folder, _FOLDER)), fcntl.LOCK_EX)
+            stack.callback(remove_unpublished, folder)
+
+        yield folder
+
+
+def _is_locked(descriptor: int, how: int) -> bool:
+    """Lock a folder; return False if another process has it, or the file system has no locks."""
     try:
-        with _faults_of(wanted.address):
-            resumption = _Resumption(wanted, temporary, clock, nap, report)
-            return resumption.published(None if chosen is None else place)
-    finally:
-        remove_unpublished(temporary)
+        fcntl.flock(descriptor, how)
+    except OSError:
+        return False
+
+    return True
 
 
 @contextmanager
