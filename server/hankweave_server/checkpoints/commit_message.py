@@ -24,10 +24,6 @@ _LINE = re.compile(r"(?P<key>[A-Z][A-Za-z-]*): ?(?P<value>.*)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
-class NotACheckpoint(ValueError):
-    """A commit whose message is not that of a checkpoint."""
-
-
 def written(request: CheckpointRequest, summary: str | None = None) -> bytes:
     """Return the message of a checkpoint."""
     codon = _one_line(request.codon_id or NO_CODON)
@@ -79,22 +75,14 @@ def facts_in(commits: Iterable[RawCommit]) -> Iterator[CommitFacts]:
 
 
 def facts_of(commit: RawCommit) -> CommitFacts | None:
-    """Return the facts of a checkpoint; None for a commit of another program."""
-    try:
-        return read_back(commit)
-    except NotACheckpoint:
-        return None
+    """Return the facts of a checkpoint; None for a commit of another program.
 
-
-def read_back(commit: RawCommit) -> CommitFacts:
-    """Parse a checkpoint's facts; accept Hankweave's own commits, which have no trailers.
-
-    Raises NotACheckpoint for a commit of another program.
+    Commits of Hankweave itself are accepted, which have no trailers.
     """
     lines = commit.message.decode("utf-8", "replace").split("\n")
     subject = _SUBJECT.fullmatch(lines[0])
     if subject is None:
-        raise NotACheckpoint(lines[0])
+        return None
 
     values = {
         line["key"]: line["value"] for line in map(_LINE.fullmatch, lines[1:]) if line is not None

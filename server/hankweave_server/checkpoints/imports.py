@@ -55,10 +55,10 @@ def import_checkpoint(
     """
     with contextlib.closing(ShadowRepo(foreign.repository)) as source:
         commit = source.commit(foreign.sha)
-        if commit is None:
+        facts = None if commit is None else commit_message.facts_of(commit)
+        if commit is None or facts is None:
             raise CheckpointNotFound(foreign.sha)
 
-        facts = commit_message.read_back(commit)
         files = SessionSnapshots(source).tree_of(facts.memory_epoch)
         if files is not None:
             epoch_staging = repo.staging()

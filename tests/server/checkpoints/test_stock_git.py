@@ -7,7 +7,7 @@ import configparser
 import pytest
 
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_server.checkpoints.commit_message import read_back, written
+from hankweave_server.checkpoints.commit_message import facts_of, written
 from hankweave_server.git.repo import RawCommit
 
 
@@ -76,10 +76,11 @@ def test_a_commit_without_trailers_is_understood(lab):
     message = written(lab.request(name="Build"))
     seeds_part = message.split(b"\n\nOp-Id")[0] + b"\n"
 
-    facts = read_back(
+    facts = facts_of(
         RawCommit(Sha("0" * 40), Sha("1" * 40), (), lab.request().timestamp, seeds_part)
     )
 
+    assert facts is not None
     assert (facts.kind, facts.codon_name, facts.duration_ms) == ("completed", "Build", 45000)
     assert facts.operation_id is None
 
