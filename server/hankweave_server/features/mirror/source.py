@@ -26,6 +26,7 @@ from hankweave_server.features.mirror.contents import (
 from hankweave_server.features.mirror.lease import Lease, renewed
 from hankweave_server.features.mirror.pushing import CannotBeComposed, Composed, Position
 from hankweave_server.features.mirror.record import file_of
+from hankweave_server.fsutil import content_of
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.hank.references import references_in
@@ -135,7 +136,7 @@ class ExecutionSource:
         state = {
             path.relative_to(self._layout.state_directory).as_posix(): self._clean(content)
             for path in files_of(self._layout)
-            if (content := _content(path)) is not None
+            if (content := content_of(path)) is not None
         }
         if self._data_hash is not None:
             state[DATA_HASH] = self._data_hash.encode()
@@ -255,10 +256,3 @@ def hash_of_data(layout: Layout) -> str | None:
         return None
 
     return data_source.content_hash(data_source.linked_file(layout) or layout.data_source)
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
