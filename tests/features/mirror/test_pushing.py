@@ -337,7 +337,7 @@ async def test_an_upload_that_fails_is_repeated(world: World) -> None:
 
 
 async def test_a_server_that_ends_gives_an_upload_up(world: World) -> None:
-    """What was not mirrored stays here, and the lease is not released."""
+    """Events that were not mirrored stay here, and the lease is not released."""
     begun, ended = anyio.Event(), threading.Event()
 
     def upload(is_given_up: Callable[[], bool]) -> str:

@@ -92,7 +92,7 @@ class CannotBeComposed(Exception):
     """The execution cannot be read or written for a push at the moment; the message says why."""
 
 
-class Source(Protocol):
+class MirrorSource(Protocol):
     """The execution; its methods raise CannotBeComposed."""
 
     async def compose(self, former: Composed, uploaded: Sha | None, *, released: bool) -> Composed:
@@ -144,7 +144,7 @@ class Mirroring:
         *,
         record: MirrorRecord,
         remote: Pushes,
-        source: Source,
+        source: MirrorSource,
         reactions: Reactions,
         clock: Clock,
         newest: Callable[[], Position],

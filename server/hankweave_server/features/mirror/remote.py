@@ -96,7 +96,7 @@ class Unreachable(Exception):
     """The remote did not answer as it should; the message has git's words."""
 
 
-class GivenUp(Unreachable):
+class NoAnswer(Unreachable):
     """The remote did not answer in time."""
 
 
@@ -332,7 +332,7 @@ class Remote:
         if found != expected:
             return Pushed("refused", found, sent, str(problem))
 
-        return Pushed("not done", found, sent, str(problem), isinstance(problem, GivenUp))
+        return Pushed("not done", found, sent, str(problem), isinstance(problem, NoAnswer))
 
     def _git(
         self,
@@ -373,7 +373,7 @@ class Remote:
 def _read_both(
     process: subprocess.Popen[bytes], within: float | None, is_given_up: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """Return what a process prints on stdout and stderr until its end; raise GivenUp.
+    """Return what a process prints on stdout and stderr until its end; raise NoAnswer.
 
     Without `within`, it may take as long as it prints something.
     """
@@ -389,7 +389,7 @@ def _read_both(
         while readable.get_map():
             left = until - time.monotonic()
             if left <= 0 or is_given_up():
-                raise GivenUp(f"no answer within {limit:.0f} s")
+                raise NoAnswer(f"no answer within {limit:.0f} s")
 
             for key, _ in readable.select(min(left, 1.0)):
                 content = os.read(key.fd, 1 << 16)
@@ -402,7 +402,7 @@ def _read_both(
     try:
         process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise GivenUp(f"no end within {limit:.0f} s") from None
+        raise NoAnswer(f"no end within {limit:.0f} s") from None
 
     return bytes(output[process.stdout]), bytes(output[process.stderr])
 
