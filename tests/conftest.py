@@ -81,7 +81,7 @@ IN_PROCESS = (
     "tests/conformance/test_engine_cases.py",
     "tests/examples/test_docker_files.py",
     "tests/examples/test_earthquakes_files.py",
-    "tests/faults/test_the_tally.py",
+    "tests/faults/test_campaign_table.py",
     "tests/faults/test_the_walk.py",
     "tests/intruders/test_the_list.py",
 )

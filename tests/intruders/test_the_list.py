@@ -24,8 +24,8 @@ LIST: dict[str, list[tuple[str, str]]] = {
     "Host x Origin x token": [
         (DOOR, "test_host_origin_and_token_are_checked_before_the_upgrade"),
         (DOOR, "test_two_hosts_or_two_origins_are_one_too_many"),
-        ("intruders/test_the_door.py", "test_a_web_page_gets_in_from_nowhere"),
-        ("intruders/test_the_door.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
+        ("intruders/test_before_the_handshake.py", "test_a_web_page_gets_in_from_nowhere"),
+        ("intruders/test_before_the_handshake.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
     ],
     "markup, scripts and strange names in the page": [
         (PAGES, "test_nothing_is_written_into_the_page_but_by_the_library_of_views"),
@@ -33,7 +33,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (PAGES, "test_no_other_file_can_be_asked_for"),
     ],
     "DNS rebinding": [
-        ("intruders/test_the_door.py", "test_a_name_that_was_bound_to_loopback_reaches_nothing"),
+        ("intruders/test_before_the_handshake.py", "test_a_name_that_was_bound_to_loopback_reaches_nothing"),
     ],
     "wrong, late and missing authentication": [
         (LISTENER, "test_a_wrong_token_in_the_handshake_ends_with_1008"),
@@ -42,16 +42,16 @@ LIST: dict[str, list[tuple[str, str]]] = {
             "server/transport/test_exposure.py",
             "test_an_open_port_without_address_tls_or_token_is_refused",
         ),
-        ("intruders/test_the_door.py", "test_before_the_token_nothing_is_disclosed"),
-        ("intruders/test_the_door.py", "test_a_wrong_token_gets_only_its_refusal"),
+        ("intruders/test_before_the_handshake.py", "test_before_the_token_nothing_is_disclosed"),
+        ("intruders/test_before_the_handshake.py", "test_a_wrong_token_gets_only_its_refusal"),
     ],
     "a crowd that asks for all history and reads nothing": [
         (
-            "intruders/test_late_crowds.py",
+            "intruders/test_journal_readers.py",
             "test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little",
         ),
         (
-            "intruders/test_late_crowds.py",
+            "intruders/test_journal_readers.py",
             "test_those_that_read_beside_a_crowd_get_each_event_once",
         ),
     ],
