@@ -25,7 +25,10 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (DOOR, "test_host_origin_and_token_are_checked_before_the_upgrade"),
         (DOOR, "test_two_hosts_or_two_origins_are_one_too_many"),
         ("intruders/test_before_the_handshake.py", "test_a_web_page_gets_in_from_nowhere"),
-        ("intruders/test_before_the_handshake.py", "test_a_strange_request_is_turned_away_and_leaves_no_trace"),
+        (
+            "intruders/test_before_the_handshake.py",
+            "test_a_strange_request_is_turned_away_and_leaves_no_trace",
+        ),
     ],
     "markup, scripts and strange names in the page": [
         (PAGES, "test_nothing_is_written_into_the_page_but_by_the_library_of_views"),
@@ -33,7 +36,10 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (PAGES, "test_no_other_file_can_be_asked_for"),
     ],
     "DNS rebinding": [
-        ("intruders/test_before_the_handshake.py", "test_a_name_that_was_bound_to_loopback_reaches_nothing"),
+        (
+            "intruders/test_before_the_handshake.py",
+            "test_a_name_that_was_bound_to_loopback_reaches_nothing",
+        ),
     ],
     "wrong, late and missing authentication": [
         (LISTENER, "test_a_wrong_token_in_the_handshake_ends_with_1008"),

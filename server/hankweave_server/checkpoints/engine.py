@@ -23,6 +23,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import groupby
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import repo_init
@@ -432,9 +433,16 @@ class CheckpointEngine:
     def commits(self, also: Iterable[Sha] = ()) -> Iterator[CommitFacts]:
         """Walk every checkpoint on our refs, newest first; skip commits of other programs.
 
-        If a commit cannot be read, its ancestors are found as far as refs and `also` lead to them.
+        Git knows their order to the second; those of one second are ordered by their events. If a
+        commit cannot be read, its ancestors are found as far as refs and `also` lead to them.
         """
-        return facts_in(self._repo.commits(also))
+        found = facts_in(self._repo.commits(also))
+        for _, of_one_second in groupby(found, lambda facts: int(facts.timestamp.timestamp())):
+            yield from sorted(
+                of_one_second,
+                key=lambda facts: (facts.event_seq or 0, facts.timestamp),
+                reverse=True,
+            )
 
     def facts(self, sha: Sha) -> CommitFacts:
         facts = facts_of(self._commit(sha))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.model import WorkTreeChange
+from server.checkpoints.conftest import EVERYTHING
 
 LONG_AFTER_NS = 2**62
 """A time at which no file is racy."""
@@ -184,6 +186,20 @@ def test_a_rollback_can_be_taken_back(lab):
     lab.rollback(safety)
 
     assert lab.picture() == now
+
+
+def test_checkpoints_of_one_second_are_in_the_order_of_their_events(lab):
+    """Also those on refs of their own, whose order git does not know."""
+    lab.write("a", "")
+    made = [lab.checkpoint().sha]
+    moment = lab.request().timestamp
+    for number in range(8):
+        lab.write("a", str(number))
+        plan = lab.engine.plan_restore(made[0], EVERYTHING)
+        request = lab.request("safety", codon=None, before=plan)
+        made.append(lab.engine.checkpoint(replace(request, timestamp=moment)).sha)
+
+    assert [facts.sha for facts in lab.engine.commits()] == made[::-1]
 
 
 def test_files_that_do_not_differ_are_not_touched(lab):
