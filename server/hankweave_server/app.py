@@ -130,6 +130,8 @@ class ServerPart:
     """Called when the checkpoints are known, before the recovery."""
     run: Callable[[], Coroutine[Any, Any, None]] = _nothing
     """Works in the background until cancelled."""
+    settle: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    """Returns when the server may end with its plan; cancelled if it ends anyway, or goes on."""
     close: Callable[[], Coroutine[Any, Any, None]] = _nothing
     """Ends what runs, when the server ends and no codon runs any more."""
     add_status: Callable[[ServerStatus], ServerStatus] = _unchanged
@@ -224,6 +226,16 @@ class App:
             module.part(opened, self) for module in parts("server_part")
         )
         self._dispatch = self._dispatcher(stop, kill)
+
+    @property
+    def settles(self) -> bool:
+        """Return whether a feature may delay the end of the server."""
+        return any(part.settle is not _nothing for part in self.parts)
+
+    async def settle(self) -> None:
+        """Wait until no feature needs the server any more."""
+        for part in self.parts:
+            await part.settle()
 
     def open_for_commands(self) -> None:
         """Note that the recovery is over."""
@@ -545,7 +557,7 @@ class ExitPolicy:
 
     @property
     def is_immediate(self) -> bool:
-        """Return whether the server ends the moment its plan does."""
+        """Return whether the server ends the moment its plan does, unless a feature delays that."""
         return self._settings.headless and self._settings.exit_on_complete is not False
 
     def applies(self) -> bool:
@@ -557,21 +569,54 @@ class ExitPolicy:
         unattended = settings.unattended and settings.autostart and not self._clients()
         return settings.headless or unattended
 
-    async def wait(self, ctx: ExecutionContext, runner: Runner) -> Outcome:
-        """Wait until the plan has ended and no client has needed the server for a while."""
+    async def wait(
+        self,
+        ctx: ExecutionContext,
+        runner: Runner,
+        settle: Callable[[], Coroutine[Any, Any, None]] = _nothing,
+    ) -> Outcome:
+        """Wait until the plan has ended, and no client has needed the server for a while.
+
+        `settle` has to return as well. It is cancelled if the server is needed again meanwhile.
+        """
+
+        def may_end() -> bool:
+            return _has_ended(ctx, runner) and self.applies()
+
         end = math.inf
         with ctx.ledger.subscribe(self._handle):
             while True:
-                if not (_has_ended(ctx, runner) and self.applies()):
+                if not may_end():
                     end = math.inf
                 elif end == math.inf:
                     end = anyio.current_time() + LINGER
                 elif anyio.current_time() >= end:
-                    return runner.outcome
+                    await self._settle(settle, may_end)
+                    if may_end():
+                        return runner.outcome
+
+                    continue
 
                 self._changed = anyio.Event()
                 with anyio.move_on_after(end - anyio.current_time()):
                     await self._changed.wait()
+
+    async def _settle(
+        self, settle: Callable[[], Coroutine[Any, Any, None]], may_end: Callable[[], bool]
+    ) -> None:
+        """Wait until `settle` has returned, or the server may not end any more."""
+        async with anyio.create_task_group() as tasks:
+
+            async def settle_first() -> None:
+                await settle()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(settle_first)
+            while may_end():
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+            tasks.cancel_scope.cancel()
 
     def _handle(self, published: Published) -> None:
         if isinstance(published.event.data, StateTransition):

@@ -32,13 +32,25 @@ class Scene:
         self.runner = SimpleNamespace(is_busy=True, outcome=Outcome.WAITING, upcoming=None)
         self.ctx = SimpleNamespace(guard=self.guard, ledger=SimpleNamespace(subscribe=_subscribe))
         self.ended: list[Outcome] = []
+        self.settled, self.settling, self.has_settled = anyio.Event(), 0, False
+        self.settled.set()
 
     def _count(self) -> int:
         self.counts += 1
         return self.clients
 
     async def wait(self) -> None:
-        self.ended.append(await self.policy.wait(cast(Any, self.ctx), cast(Any, self.runner)))
+        policy = self.policy.wait(cast(Any, self.ctx), cast(Any, self.runner), self._settle)
+        self.ended.append(await policy)
+
+    async def _settle(self) -> None:
+        self.settling += 1
+        await self.settled.wait()
+        self.has_settled = True
+
+    async def is_settling(self, times: int) -> None:
+        while self.settling < times:
+            await anyio.lowlevel.checkpoint()
 
     async def change(self, **changes: object) -> None:
         """Change the runner or the number of clients, and let the policy look."""
@@ -107,3 +119,26 @@ async def test_a_server_at_rest_does_not_poll() -> None:
             await scene.change()
             assert scene.counts == counts + 1
             tasks.cancel_scope.cancel()
+
+
+async def test_the_server_ends_when_features_have_done_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that comes meanwhile keeps the server, and it is all waited for again."""
+    monkeypatch.setattr(app, "LINGER", 0.0)
+    scene = Scene()
+    scene.settled = anyio.Event()
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.wait)
+            await scene.change(is_busy=False, outcome=Outcome.COMPLETED)
+            await scene.is_settling(1)
+            await scene.change(clients=1)
+            await scene.change(clients=0)
+            await scene.is_settling(2)
+            assert not scene.ended
+            assert not scene.has_settled
+            scene.settled.set()
+
+    assert scene.ended == [Outcome.COMPLETED]
+    assert scene.has_settled

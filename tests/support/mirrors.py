@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,3 +96,31 @@ def killed_push(repository: Path, bare: Path, new: Sha, expected: Sha, after: fl
         time.sleep(after)
         with suppress(ProcessLookupError):
             os.killpg(push.pid, signal.SIGKILL)
+
+
+_SLOW_SSH = """\
+import os, signal, subprocess, sys
+
+program = subprocess.Popen(sys.argv[-1], shell=True, stdin=subprocess.PIPE, bufsize=0)
+received, moves_lease = 0, None
+while content := os.read(0, 1 << 16):
+    if moves_lease is None:
+        moves_lease = b"refs/hankweave/lease" in content
+
+    received += len(content)
+    if moves_lease and received > 1 << 20:
+        signal.pause()
+
+    program.stdin.write(content)
+
+program.stdin.close()
+sys.exit(program.wait())
+"""
+"""Connects git as ssh does, but more than 1 MiB is not through in time when the lease is moved."""
+
+
+def slow_connection(folder: Path) -> dict[str, str]:
+    """Return variables with which git uses such a connection for every ssh:// address."""
+    program = folder / "ssh.py"
+    program.write_text(_SLOW_SSH)
+    return {"GIT_SSH_COMMAND": f"{sys.executable} {program}", "GIT_SSH_VARIANT": "simple"}

@@ -313,7 +313,7 @@ class Daemon:
                 # A command's next step gets the interpreter from background work that much sooner.
                 sys.setswitchinterval(SWITCH_SECONDS)
                 self._report_ready(app.ready(), lambda: opened.ledger.durable_state)
-                self._exits_at_once = app.exit_policy.is_immediate
+                self._exits_at_once = app.exit_policy.is_immediate and not app.settles
                 self._signals.attach(app.runner)
                 await app.prepare_confinement()
                 services.start_soon(app.runner.run)
@@ -420,7 +420,7 @@ class Daemon:
             self._end_after(outcome)
 
     async def _end_with_plan(self, app: App) -> None:
-        self._end_after(await app.exit_policy.wait(app.ctx, app.runner))
+        self._end_after(await app.exit_policy.wait(app.ctx, app.runner, app.settle))
 
     def _end_after(self, outcome: Outcome) -> None:
         match outcome:

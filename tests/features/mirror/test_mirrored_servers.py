@@ -19,13 +19,13 @@ from hankweave_protocol.commands import (
     MirrorOff,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import ServerDegraded, ServerRecovered
+from hankweave_protocol.events import ErrorEvent, ServerDegraded, ServerRecovered
 from hankweave_protocol.ids import Sha
 from hankweave_server.features.mirror.contents import MirrorRepository
 from hankweave_server.features.mirror.lease import Lease, taken
 from hankweave_server.features.mirror.remote import Remote
 from support.command_line import hankweave
-from support.mirrors import in_remote
+from support.mirrors import in_remote, slow_connection
 from support.running_server import RunningServer, journal, run_headless, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT, eventually
@@ -182,6 +182,20 @@ async def test_the_terminal_says_that_the_mirror_cannot_be_reached(bare: Path) -
     assert f"mirror   {bare} (async)" in shown
     assert "problem  fatal: " in shown
     hankweave("mirror", "off", *here, code=0)
+
+
+@pytest.mark.full
+async def test_a_server_that_ends_with_its_plan_has_everything_in_the_mirror(bare: Path) -> None:
+    """It waits for what is too much for one push, says so, and releases the lease."""
+    large = {"run": "head -c 3000000 /dev/urandom > large.bin"}
+    hank = write_hank(bare.parent / "hank", codon("one", large))
+    execution = bare.parent / "execution"
+    options = ("--mirror", f"ssh://nas{bare}")
+    assert await run_headless(hank, execution, *options, env=slow_connection(bare.parent)) == 0
+    lease = lease_in(bare)
+    assert (lease.released, lease.last_event_seq) == (True, journal(execution)[-1].seq)
+    (late,) = events_of(execution, ErrorEvent)
+    assert late.message.startswith("The server ends when everything is in the mirror")
 
 
 async def ended(bare: Path) -> tuple[Path, tuple[str, str]]:

@@ -385,6 +385,20 @@ async def test_the_lease_counts_from_the_beginning_of_a_push(world: World) -> No
         assert not mirroring.is_held
 
 
+async def test_a_server_waits_for_its_mirror_while_it_has_the_lease(world: World) -> None:
+    """One that cannot be reached is waited for until the lease has run out."""
+    async with world.mirroring("async") as mirroring:
+        world.grow()
+        await mirroring.push_while_held()
+        assert mirroring.mirrored == world.journal
+        world.grow()
+        world.answers += [unreachable] * 1000
+        world.clock.seconds += TTL
+        await mirroring.push_while_held()
+        assert mirroring.mirrored != world.journal
+        assert not mirroring.is_held
+
+
 async def test_an_orderly_end_frees_the_lease(world: World) -> None:
     """Whatever is left goes with it, and no push follows."""
     async with world.mirroring("async") as mirroring:

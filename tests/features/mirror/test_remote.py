@@ -19,7 +19,16 @@ from hankweave_server.features.mirror.remote import (
     Unreachable,
     checked,
 )
-from support.mirrors import NOTHING, WITHIN, Machine, in_remote, kill_a_push, race, retaken
+from support.mirrors import (
+    NOTHING,
+    WITHIN,
+    Machine,
+    in_remote,
+    kill_a_push,
+    race,
+    retaken,
+    slow_connection,
+)
 from support.waiting import eventually_blocking
 
 
@@ -105,37 +114,15 @@ def test_a_program_that_hangs_is_given_up_with_all_that_it_started(
     eventually_blocking(lambda: not _is_alive(int(marker.read_text())))
 
 
-SLOW_SSH = """\
-import os, signal, subprocess, sys
-
-program = subprocess.Popen(sys.argv[-1], shell=True, stdin=subprocess.PIPE, bufsize=0)
-received, moves_lease = 0, None
-while content := os.read(0, 1 << 16):
-    if moves_lease is None:
-        moves_lease = b"refs/hankweave/lease" in content
-
-    received += len(content)
-    if moves_lease and received > 1 << 20:
-        signal.pause()
-
-    program.stdin.write(content)
-
-program.stdin.close()
-sys.exit(program.wait())
-"""
-"""Connects git as ssh does, but more than 1 MiB is not through in time when the lease is moved."""
-
-
 def test_what_is_too_much_for_a_push_arrives_by_an_upload(
     tmp_path: Path, machine: Machine, bare: Path
 ) -> None:
     """Then little is left for the push, and nothing but the lease leads to it afterwards."""
-    ssh, content = tmp_path / "ssh.py", tmp_path / "content"
-    ssh.write_text(SLOW_SSH)
+    content = tmp_path / "content"
     content.write_bytes(random.Random(1).randbytes(3 << 20))
-    environment = {"GIT_SSH_COMMAND": f"{sys.executable} {ssh}", "GIT_SSH_VARIANT": "simple"}
     repository = machine.repository
-    remote = Remote(f"ssh://nas{bare}", repository.path, {**os.environ, **environment})
+    environment = {**os.environ, **slow_connection(tmp_path)}
+    remote = Remote(f"ssh://nas{bare}", repository.path, environment)
     folders = {"data": repository.store({"content": content})}
     large = repository.compose(machine.lease(), NOTHING, Segments(), folders)
     eventually_blocking(lambda: remote.push(large, None, 2.0).is_slow)
@@ -143,7 +130,7 @@ def test_what_is_too_much_for_a_push_arrives_by_an_upload(
     uploaded = remote.upload(large)
     assert uploaded.problem is None
     assert uploaded.sent_bytes >= 3 << 20
-    folders["hank"] = repository.store({"hank.json": ssh})
+    folders["hank"] = repository.store({"hank.json": tmp_path / "ssh.py"})
     later = repository.compose(machine.lease(), NOTHING, Segments(), folders, [large])
     done = remote.push(later, None, WITHIN)
     assert done.outcome == "done"

@@ -232,6 +232,16 @@ class Mirroring:
         while not self.has_ended and self.mirrored.journal_bytes < wanted.journal_bytes:
             await self._next_advance()
 
+    async def push_while_held(self) -> None:
+        """Wait until everything that is durable now is in the mirror, or the lease has run out."""
+        wanted = self._newest()
+        while (
+            self.is_held
+            and not self.has_ended
+            and self.mirrored.journal_bytes < wanted.journal_bytes
+        ):
+            await self._next_advance()
+
     async def release(self) -> None:
         """Push what is left, and let the lease be free; for the end of the server."""
         self._is_ending = True
@@ -403,6 +413,7 @@ class Mirroring:
             left = math.inf if self._is_expired else self._until - self._clock.boottime()
             if left <= 0:
                 self._is_expired = True
+                self._signal_advance()
                 await self.reactions.lease_expired()
                 continue
 

@@ -11,6 +11,7 @@ import msgspec
 
 from hankweave_protocol.commands import GetMirrorStatus, MirrorNow, MirrorOff
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.replies import MirrorEnded, MirrorStatus, ServerStatus
 from hankweave_server.api.dispatch import handles
 from hankweave_server.app import App, OpenedExecution, ServerPart
@@ -19,11 +20,15 @@ from hankweave_server.execution.maintenance.health_monitor import HealthMonitor
 from hankweave_server.features.mirror.pushing import Mirroring, Position
 from hankweave_server.features.mirror.record import RESTORED, folder_of, forget
 from hankweave_server.fsutil import remove_durably
+from hankweave_server.plain_text import counted
 
 EXPIRED = (
     "The lease of the mirror has run out: the agent is stopped, and the journal waits, until a "
     "push succeeds."
 )
+
+SHORT_SECONDS = 3.0
+"""Seconds after which a server that waits for its mirror says so."""
 
 RELEASE_SECONDS = 10.0
 """How long `mirror.off` tries to release the lease, when everything else is in the mirror."""
@@ -51,6 +56,10 @@ def part(opened: OpenedExecution, app: App) -> ServerPart:
         reactions.lease_renewed = agent.resume
         reactions.push_failed = partial(handler.push_failed, mirror)
         reactions.push_succeeded = handler.push_succeeded
+
+        return ServerPart(
+            (handler,), begin=begin, settle=handler.settle, add_status=handler.add_status
+        )
 
     return ServerPart((handler,), begin=begin, add_status=handler.add_status)
 
@@ -118,6 +127,25 @@ class Mirrors:
             return status
 
         return msgspec.structs.replace(status, mirror=self._status(mirror))
+
+    async def settle(self) -> None:
+        """Wait until everything is in the mirror, and say so if that takes long.
+
+        It does not wait for a mirror that cannot be reached any longer than the lease lasts.
+        """
+        mirror = self._known()
+        if mirror is None:
+            return
+
+        with anyio.move_on_after(SHORT_SECONDS):
+            await mirror.push_while_held()
+            return
+
+        missing = counted(mirror.events_behind, "event")
+        message = f"The server ends when everything is in the mirror, which lacks {missing}."
+        late = ErrorEvent(message=message, fatal=False, severity="warning", context="mirror")
+        await self._opened.ledger.post(late)
+        await mirror.push_while_held()
 
     def push_failed(self, mirror: Mirroring, problem: str) -> None:
         """Report that a push did not succeed."""
